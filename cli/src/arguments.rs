@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Status(Status),
     List(List),
     Watch(Watch),
+    Jobs(Jobs),
     Ask(Ask),
     Unlock(Unlock),
     Bench(Bench),
@@ -65,12 +66,13 @@ pub(crate) struct Server {
 /// Run a command while holding a lock
 ///
 /// Waits for the lock NAME, runs CMD, and releases the lock when CMD ends. The exit code is that of
-/// CMD; 128 + N if signal N ended it or came while waiting; 1 if the lock was not acquired; 123 if
-/// it was lost; 125 if wheellock itself failed; 126 if CMD cannot be executed; 127 if it is not
-/// found.
+/// CMD; 128 + N if signal N ended it or came while waiting; 1 if the lock was not acquired; 122 if
+/// the --slot was tried as often as allowed; 123 if the lock was lost; 125 if wheellock itself
+/// failed; 126 if CMD cannot be executed; 127 if it is not found.
 ///
 /// CMD finds WHEELLOCK_NAME, WHEELLOCK_OWNER and, unless the lock is --fair, --shared, --exclusive
-/// or has --permits, the fencing token WHEELLOCK_TOKEN in its environment. It is the leader of a
+/// or has --permits, the fencing token WHEELLOCK_TOKEN in its environment; with --slot also
+/// WHEELLOCK_SLOT and WHEELLOCK_ATTEMPT. It is the leader of a
 /// process group of its own, which gets all signals that wheellock gets. If the lock is lost, the
 /// group gets SIGTERM, and SIGKILL after --kill-after. If wheellock is killed, the group is killed;
 /// the lock is free when its lease ends.
@@ -122,6 +124,42 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", group = "kind", value_parser = permits())]
     pub(crate) permits: Option<u32>,
 
+    /// Run CMD once for each slot of the job NAME, on one machine of all
+    ///
+    /// FORMAT is that of date(1), such as '%F %H' for each hour, and the time is that of the start,
+    /// in UTC. A slot that has run elsewhere is left alone, and the exit code is 0; one that runs
+    /// elsewhere is waited for. A slot whose CMD has failed or whose machine has died is tried again
+    /// by whoever comes next, as often as --retries says, all machines together. It is remembered
+    /// for a week; `wheellock jobs` lists the runs.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        conflicts_with_all = ["kind", "lease", "min_hold"]
+    )]
+    pub(crate) slot: Option<String>,
+
+    /// The time zone of the slot, such as Europe/Berlin
+    ///
+    /// Write the offset into the slot ('%F %H%:z'), or the hour that comes twice in autumn runs
+    /// once.
+    #[arg(long, value_name = "ZONE", requires = "slot")]
+    pub(crate) slot_zone: Option<String>,
+
+    /// Try a slot whose CMD has failed N times more
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "slot")]
+    pub(crate) retries: u32,
+
+    /// Wait for S seconds before the next attempt
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds, requires = "slot")]
+    pub(crate) retry_pause: Duration,
+
+    /// What to do if the server cannot be reached, or does not answer in time
+    ///
+    /// run: CMD runs without the lock, perhaps on several machines at once. Its environment has no
+    /// WHEELLOCK_OWNER then.
+    #[arg(long, value_name = "ACTION", default_value = "fail")]
+    pub(crate) on_unreachable: OnUnreachable,
+
     /// The exit code if the lock was not acquired
     #[arg(long, value_name = "CODE", default_value_t = crate::exit::NOT_ACQUIRED)]
     pub(crate) on_conflict: u8,
@@ -156,6 +194,13 @@ pub(crate) enum OnAsk {
     #[value(name = "TERM")]
     Term,
     Ignore,
+}
+
+/// What `run` does without a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnUnreachable {
+    Fail,
+    Run,
 }
 
 impl Run {
@@ -216,6 +261,29 @@ pub(crate) struct Watch {
     pub(crate) json: bool,
 
     /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// List the last runs of a job, the latest first
+///
+/// Of each slot its latest run: where, when and how it ended. `wheellock run --slot` and programs
+/// with Job::run_once record them. A run has `died` if its lock is gone and nobody said how it
+/// ended. The times are those of the server. The exit code is 1 if no run is remembered.
+#[derive(Args)]
+pub(crate) struct Jobs {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Print an object of JSON on each line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How many to list; the server remembers up to 100
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) limit: u16,
+
+    /// The job's name
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }

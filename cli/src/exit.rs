@@ -12,6 +12,9 @@ pub(crate) const WARNED: u8 = 1;
 /// A check of `wheellock doctor` has failed.
 pub(crate) const UNFIT: u8 = 2;
 
+/// The slot was tried as often as allowed.
+pub(crate) const ATTEMPTS_USED_UP: u8 = 122;
+
 /// The lock was lost before it was released.
 pub(crate) const LOST: u8 = 123;
 

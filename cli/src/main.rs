@@ -13,6 +13,7 @@ mod ask;
 mod bench;
 mod doctor;
 mod exit;
+mod jobs;
 mod list;
 mod manual;
 mod output;
@@ -27,7 +28,6 @@ mod watch;
 use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Parser as _;
 
@@ -61,10 +61,11 @@ fn front(words: &[OsString]) -> u8 {
         }
     };
     let outcome = match arguments.command {
-        Command::Run(run) => run::run(&Arc::new(run)),
+        Command::Run(run) => run::run(run),
         Command::Status(status) => status::status(&status),
         Command::List(list) => list::list(&list),
         Command::Watch(watch) => watch::watch(&watch),
+        Command::Jobs(jobs) => jobs::jobs(&jobs),
         Command::Ask(ask) => ask::ask(&ask),
         Command::Unlock(unlock) => unlock::unlock(&unlock),
         Command::Bench(bench) => bench::bench(&bench),

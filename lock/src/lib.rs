@@ -116,7 +116,7 @@ pub use crate::hold::revocation::Revocation;
 pub use crate::lock::ask::Asked;
 pub use crate::lock::election::{Campaign, Leader, LeaderChanges, LeaderElection, Term};
 pub use crate::lock::guard::{AnyThread, FencedGuard, Guard, LockGuard, OwnedGuard, ThisThread};
-pub use crate::lock::jobs::{Job, JobRun, RunOutcome};
+pub use crate::lock::jobs::{Job, JobRun, RunOutcome, RunRecord, RunStart, RunState};
 pub use crate::lock::lock::{FencedLock, Lock};
 pub use crate::lock::multi::{guard::MultiGuard, lock::MultiLock};
 pub use crate::lock::read_write::ReadWriteLock;

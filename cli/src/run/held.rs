@@ -1,11 +1,12 @@
-//! What `run` holds: a lock of one of four kinds, or a permit. Any thread may release it.
+//! What `run` holds: a lock of one of four kinds, a permit, or the run of a job's slot. Any thread
+//! may release it.
 
 use std::time::{Duration, Instant};
 
 use wheellock::crossbeam_channel::{Receiver, never};
 use wheellock::{
-    Client, Clock as _, Error, ExpirableSemaphore, LostReason, OwnedGuard, Permit, Revocation,
-    SystemClock, Wait,
+    AnyThread, Client, Clock as _, Error, ExpirableSemaphore, JobRun, LostReason, OwnedGuard,
+    Permit, Revocation, RunStart, SystemClock, Wait,
 };
 
 use crate::arguments::Run;
@@ -13,6 +14,19 @@ use crate::arguments::Run;
 pub(crate) enum Held {
     Lock(OwnedGuard),
     Permit(Box<HeldPermit>),
+    Slot(Box<JobRun<'static, AnyThread>>),
+    /// The server cannot be reached, and the command runs all the same.
+    Nothing,
+}
+
+/// What came of an acquire.
+pub(crate) enum Acquired {
+    Held(Held),
+    /// Another owner had it until the end of the wait.
+    Busy,
+    /// The slot has run.
+    RanAlready,
+    AttemptsUsedUp,
 }
 
 /// What is left of a wait that connecting has used up.
@@ -29,13 +43,13 @@ pub(crate) struct HeldPermit {
 }
 
 impl Held {
-    /// Waits for it until `limit`. `None` if it could not be had in time.
+    /// Waits for it until `limit`.
     pub(crate) fn acquire(
         client: &Client,
         run: &Run,
         limit: Option<Instant>,
         interrupted: &Receiver<()>,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Acquired, Error> {
         let wait = match limit {
             _ if run.is_one_try() => Wait::none(),
             // What is left after connecting. Nothing would be one try, which has no limit.
@@ -46,8 +60,16 @@ impl Held {
             None => Wait::forever(),
         };
         let wait = wait.or_cancelled(interrupted);
-        let lock = if let Some(permits) = run.permits {
-            return acquire_permit(client, run, permits, wait);
+        let lock = if let Some(slot) = &run.slot {
+            let job = client.job(&run.name).with_max_attempts(run.retries.saturating_add(1));
+            return Ok(match job.begin(slot, wait)? {
+                RunStart::Begun(begun) => Acquired::Held(Self::Slot(Box::new(begun))),
+                RunStart::RunningElsewhere => Acquired::Busy,
+                RunStart::RanAlready => Acquired::RanAlready,
+                RunStart::AttemptsUsedUp => Acquired::AttemptsUsedUp,
+            });
+        } else if let Some(permits) = run.permits {
+            return Ok(Self::or_busy(acquire_permit(client, run, permits, wait)?));
         } else if run.fair {
             client.fair_lock(&run.name).sendable()
         } else if run.shared {
@@ -62,37 +84,57 @@ impl Held {
             None => lock,
         };
         let lock = lock.with_min_hold(run.min_hold.unwrap_or_default());
-        Ok(lock.try_lock_with(wait)?.map(Self::Lock))
+        Ok(Self::or_busy(lock.try_lock_with(wait)?.map(Self::Lock)))
+    }
+
+    fn or_busy(held: Option<Self>) -> Acquired {
+        held.map_or(Acquired::Busy, Acquired::Held)
+    }
+
+    /// The guard of the lock, if it is one.
+    fn guard(&self) -> Option<&OwnedGuard> {
+        match self {
+            Self::Lock(guard) => Some(guard),
+            Self::Slot(run) => Some(run.guard()),
+            Self::Permit(_) | Self::Nothing => None,
+        }
     }
 
     /// The owner on the server: of a permit, its id.
-    pub(crate) fn owner(&self) -> String {
+    pub(crate) fn owner(&self) -> Option<String> {
         match self {
-            Self::Lock(guard) => guard.owner().to_owned(),
-            Self::Permit(held) => held.permit.id().to_string(),
+            Self::Permit(held) => Some(held.permit.id().to_string()),
+            _ => self.guard().map(|guard| guard.owner().to_owned()),
         }
     }
 
     /// The fencing token.
     pub(crate) fn token(&self) -> Option<u64> {
         match self {
-            Self::Lock(guard) => guard.token(),
-            Self::Permit(_) => None,
+            Self::Slot(run) => Some(run.token()),
+            _ => self.guard().and_then(OwnedGuard::token),
+        }
+    }
+
+    /// Which attempt at a slot it is.
+    pub(crate) fn attempt(&self) -> Option<u32> {
+        match self {
+            Self::Slot(run) => Some(run.attempt()),
+            _ => None,
         }
     }
 
     /// A channel that gets a message when somebody asks for it. Nobody asks for a permit.
     pub(crate) fn revocation(&self) -> Receiver<Revocation> {
-        match self {
-            Self::Lock(guard) => guard.revocation().clone(),
-            Self::Permit(_) => never(),
-        }
+        self.guard().map_or_else(never, |guard| guard.revocation().clone())
     }
 
     /// Why it is not held any more. `None` while it is held for certain.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         let held = match self {
             Self::Lock(guard) => guard.check(),
+            Self::Slot(run) => run.check(),
+            Self::Nothing => Ok(()),
             Self::Permit(held) if held.permit.is_valid() => Ok(()),
             Self::Permit(held) => {
                 let told = held.permit.lost().and_then(|lost| lost.try_recv().ok());
@@ -109,8 +151,8 @@ impl Held {
     /// For how long it is held for certain.
     pub(crate) fn remaining(&self) -> Duration {
         match self {
-            Self::Lock(guard) => guard.remaining(),
             Self::Permit(held) => held.permit.remaining(),
+            _ => self.guard().map_or(Duration::MAX, OwnedGuard::remaining),
         }
     }
 
@@ -118,15 +160,18 @@ impl Held {
     /// alone.
     pub(crate) fn lost(&self) -> Receiver<LostReason> {
         match self {
-            Self::Lock(guard) => guard.lost().clone(),
             Self::Permit(held) => held.permit.lost().cloned().unwrap_or_else(never),
+            _ => self.guard().map_or_else(never, |guard| guard.lost().clone()),
         }
     }
 
-    pub(crate) fn release(self) -> Result<(), Error> {
+    /// Releases it. The exit code of the command says whether a slot has run.
+    pub(crate) fn release(self, code: u8) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.unlock(),
             Self::Permit(held) => held.release(),
+            Self::Slot(run) => run.finish(code.into()),
+            Self::Nothing => Ok(()),
         }
     }
 }

@@ -31,6 +31,8 @@ struct State {
     phase: Phase,
     /// The first signal that came while no command ran.
     signal: Option<Signal>,
+    /// A signal that is meant to end a command has come while one ran.
+    was_told_to_end: bool,
     /// The command has had the terminal, or has asked for it.
     wants_terminal: bool,
     /// Since a stop that is for the whole job, until it is continued.
@@ -50,6 +52,7 @@ impl Job {
         let state = State {
             phase: Phase::Before,
             signal: None,
+            was_told_to_end: false,
             wants_terminal: false,
             is_suspended: false,
         };
@@ -73,6 +76,11 @@ impl Job {
         self.state.lock().signal
     }
 
+    /// Whether a signal that is meant to end a command has come while one ran.
+    pub(crate) fn was_told_to_end(&self) -> bool {
+        self.state.lock().was_told_to_end
+    }
+
     /// Takes a signal that came to this process.
     pub(crate) fn take(&self, signal: Signal) {
         match signal {
@@ -85,6 +93,8 @@ impl Job {
     fn forward(&self, signal: Signal) {
         let mut state = self.state.lock();
         if let Phase::Running(group) = state.phase {
+            state.was_told_to_end |=
+                matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM);
             send(group, signal);
         } else {
             state.signal.get_or_insert(signal);

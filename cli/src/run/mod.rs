@@ -11,6 +11,7 @@ mod held;
 mod job;
 pub(crate) mod launch;
 mod signals;
+mod slot;
 
 use std::error::Error;
 use std::io;
@@ -20,18 +21,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
 use wheellock::crossbeam_channel::{Receiver, Sender, bounded, never, select};
-use wheellock::{Clock as _, Error as LockError, LostReason, SystemClock};
+use wheellock::{Client, Clock as _, Error as LockError, LostReason, SystemClock};
 
-use crate::arguments::{OnAsk, Run};
+use crate::arguments::{OnAsk, OnUnreachable, Run};
 use crate::exit;
 use crate::output::{complain, shown};
 use crate::run::bounded::within;
 use crate::run::guardian::Guardian;
-use crate::run::held::Held;
+use crate::run::held::{Acquired, Held};
 use crate::run::job::Job;
 use crate::run::signals::Signals;
+use crate::run::slot::slot;
 use crate::server;
 
 /// The client's default, of which the guardian is told several times in a lease.
@@ -45,48 +48,36 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SHORTEST_RELEASE: Duration = Duration::from_millis(100);
 
 /// Runs the command, and returns the exit code.
-pub(crate) fn run(run: &Arc<Run>) -> Result<u8, Box<dyn Error>> {
+pub(crate) fn run(mut run: Run) -> Result<u8, Box<dyn Error>> {
     // 1. Before any other thread starts.
     let signals = Arc::new(Signals::block()?);
     let (interrupt, interrupted) = bounded(1);
     let job = Arc::new(Job::new(interrupt));
     take_signals(&signals, &job)?;
     let watcher = Watcher::start(&job)?;
-    // 2. The client. The wait for the lock begins here.
-    let wait = if run.is_one_try() { Some(PATIENCE) } else { run.wait };
-    let limit = wait.and_then(|wait| SystemClock.now().checked_add(wait));
+    // 2. The slot is the time of the start.
+    if let Some(format) = run.slot.take() {
+        run.slot = Some(slot(&format, run.slot_zone.as_deref(), Timestamp::now())?);
+    }
+    let runner = Runner { run: Arc::new(run), signals, interrupted, job, watcher };
+    // 3. The client. The wait for the lock begins here.
+    let limit = runner.limit();
     let connect = {
-        let run = Arc::clone(run);
+        let run = Arc::clone(&runner.run);
         // The error of another thread.
-        move || server::connect(&run.server, run.watchdog).map_err(|error| error.to_string())
+        move || server::connect(&run.server, run.watchdog).map_err(ConnectFailure::of)
     };
-    let Some(client) = within(limit, &interrupted, Duration::ZERO, connect)? else {
-        return unanswered(run, &job);
-    };
-    let client = client?;
-    // 3. The lock. A wait that is over leaves the server's queue, which may take a little.
-    let end =
-        if run.is_one_try() { limit } else { limit.and_then(|limit| limit.checked_add(PATIENCE)) };
-    let acquire = {
-        let (run, client, interrupted) = (Arc::clone(run), client.clone(), interrupted.clone());
-        move || Held::acquire(&client, &run, limit, &interrupted)
-    };
-    let outcome = match within(end, &interrupted, PATIENCE, acquire)? {
-        None => return unanswered(run, &job),
-        Some(Ok(Some(held))) => {
-            let command = &mut prepare(run, &signals, &held);
-            hold(run, held, &job, &watcher, command)
+    let client = match within(limit, &runner.interrupted, Duration::ZERO, connect)? {
+        Some(Ok(client)) => client,
+        Some(Err(failure)) if failure.is_transient => {
+            return runner.without_server(&failure.message).map(|end| end.code);
         }
-        Some(Ok(None)) => {
-            if !run.quiet {
-                complain(&not_acquired(run));
-            }
-            Ok(End::unreleased(run.on_conflict))
-        }
-        Some(Err(LockError::Cancelled { .. })) => Ok(End::unreleased(signalled(run, &job))),
-        Some(Err(error)) => Err(error.into()),
+        Some(Err(failure)) => return Err(failure.message.into()),
+        None => return runner.unanswered().map(|end| end.code),
     };
-    // 4. What the server has not acknowledged is sent again. This is rare.
+    // 4. The lock and the command, again if a slot has attempts left.
+    let outcome = runner.attempts(&client, limit);
+    // 5. What the server has not acknowledged is sent again. This is rare.
     let until = match &outcome {
         Ok(End { until, .. }) => *until,
         Err(_) => SystemClock.now() + PATIENCE,
@@ -102,6 +93,21 @@ pub(crate) fn run(run: &Arc<Run>) -> Result<u8, Box<dyn Error>> {
     outcome.map(|end| end.code)
 }
 
+/// Why there is no client.
+struct ConnectFailure {
+    message: String,
+    /// The server cannot be reached: nothing is wrong with the arguments.
+    is_transient: bool,
+}
+
+impl ConnectFailure {
+    #[expect(clippy::needless_pass_by_value, reason = "it is for `map_err`")]
+    fn of(error: Box<dyn Error>) -> Self {
+        let is_transient = error.downcast_ref().is_some_and(LockError::is_retryable);
+        Self { message: error.to_string(), is_transient }
+    }
+}
+
 /// How it ended.
 struct End {
     /// The exit code.
@@ -110,11 +116,14 @@ struct End {
     is_released: bool,
     /// How long the server may be waited for.
     until: Instant,
+    /// The command of a slot has failed by itself, and attempts are left.
+    may_retry: bool,
 }
 
 impl End {
     fn released(code: u8) -> Self {
-        Self { code, is_released: true, until: SystemClock.now() + PATIENCE }
+        let until = SystemClock.now() + PATIENCE;
+        Self { code, is_released: true, until, may_retry: false }
     }
 
     /// It was not acquired.
@@ -123,157 +132,271 @@ impl End {
     }
 }
 
-/// Runs the command while the lock is held, and releases the lock.
-fn hold(
-    run: &Run,
-    held: Held,
-    job: &Job,
-    watcher: &Watcher,
-    command: &mut Command,
-) -> Result<End, Box<dyn Error>> {
-    let mut guardian = Guardian::start(run.kill_after)
-        .map_err(|error| format!("the guardian process cannot be started: {error}"))?;
-    guardian.held_for(|| held.remaining());
-    // The system may have taken long to grant the thread or the process.
-    if held.loss().is_some() {
-        guardian.dismiss();
-        return Ok(release(run, held, exit::LOST));
-    }
-    let started = job
-        .start(command)
-        .map_err(|error| format!("a process for the command cannot be started: {error}"))?;
-    let Some(mut child) = started else {
-        guardian.dismiss();
-        return Ok(release(run, held, signalled(run, job)));
-    };
-    let group = Pid::from_child(&child);
-    guardian.watch(group);
-    watcher.watch(group);
-    let is_lost = supervise(run, &held, job, watcher, &mut guardian);
-    if is_lost {
-        // What is left of the group has been asked to end as well.
-        job.send(Signal::KILL);
-    }
-    // In this order: once the command is reaped, its id may belong to another process.
-    guardian.dismiss();
-    job.end();
-    let code = exit_code(
-        child.wait().map_err(|error| format!("how the command ended is not known: {error}"))?,
-    );
-    Ok(release(run, held, if is_lost { exit::LOST } else { code }))
+/// Why a command has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// By itself, or somebody has told it to.
+    Command,
+    /// Somebody asked for the lock.
+    Asked,
+    Lost,
 }
 
-/// Waits until the command has ended. If the lock is lost, ends the command. Returns whether it is.
-fn supervise(
-    run: &Run,
-    held: &Held,
-    job: &Job,
-    watcher: &Watcher,
-    guardian: &mut Guardian,
-) -> bool {
-    let lost = held.lost();
-    let mut asked = match run.on_ask {
-        OnAsk::Term => held.revocation(),
-        OnAsk::Ignore => never(),
-    };
-    // Often enough that the guardian always knows of the last renewal or the one before.
-    let pause = run.watchdog.unwrap_or(DEFAULT_LEASE) / 6;
-    let reason = loop {
-        select! {
-            recv(watcher.ended) -> _ => {
-                let Some(reason) = held.loss() else { return false };
-                // The guardian may have been first, on a busy machine.
-                let name = shown(&run.name);
-                complain(&format!("{name}: lost: {reason}; the command has ended"));
-                return true;
-            }
-            recv(lost) -> reason => break reason.unwrap_or(LostReason::Expired),
-            recv(asked) -> revocation => {
-                asked = never();
-                if let Ok(revocation) = revocation {
-                    let (name, reason) = (shown(&run.name), shown(&revocation.reason));
-                    complain(&format!("{name}: asked to let it go ({reason}); the command is ended"));
-                    job.send(Signal::TERM);
-                }
-            }
-            default(pause.min(held.remaining())) => {
-                if let Some(reason) = held.loss() {
-                    break reason;
-                }
-                guardian.held_for(|| held.remaining());
-            }
+/// What each attempt needs.
+struct Runner {
+    run: Arc<Run>,
+    signals: Arc<Signals>,
+    /// Gets a message when a signal comes while no command runs.
+    interrupted: Receiver<()>,
+    job: Arc<Job>,
+    watcher: Watcher,
+}
+
+impl Runner {
+    /// Until when the lock is waited for.
+    fn limit(&self) -> Option<Instant> {
+        let wait = if self.run.is_one_try() { Some(PATIENCE) } else { self.run.wait };
+        wait.and_then(|wait| SystemClock.now().checked_add(wait))
+    }
+
+    /// The name, and the slot.
+    fn subject(&self) -> String {
+        let name = shown(&self.run.name);
+        match &self.run.slot {
+            Some(slot) => format!("{name}, {}", shown(slot)),
+            None => name,
         }
-    };
-    complain(&format!("{}: lost: {reason}; the command is ended", shown(&run.name)));
-    job.send(Signal::TERM);
-    select! {
-        recv(watcher.ended) -> _ => {}
-        default(run.kill_after) => {
+    }
+
+    /// Attempts until one is the last.
+    fn attempts(&self, client: &Client, mut limit: Option<Instant>) -> Result<End, Box<dyn Error>> {
+        let mut failed = None;
+        loop {
+            let end = self.attempt(client, limit, failed)?;
+            if !end.may_retry {
+                return Ok(end);
+            }
+            let (subject, pause) = (self.subject(), self.run.retry_pause);
+            let (code, seconds) = (end.code, pause.as_secs_f64());
+            complain(&format!("{subject}: exit code {code}; the next attempt is in {seconds} s"));
+            if self.interrupted.recv_timeout(pause).is_ok() {
+                return Ok(End::unreleased(self.signalled()));
+            }
+            (failed, limit) = (Some(code), self.limit());
+        }
+    }
+
+    /// Waits for the lock, and runs the command. `failed` is the exit code of the last attempt.
+    fn attempt(
+        &self,
+        client: &Client,
+        limit: Option<Instant>,
+        failed: Option<u8>,
+    ) -> Result<End, Box<dyn Error>> {
+        // A wait that is over leaves the server's queue, which may take a little.
+        let end = match limit {
+            Some(limit) if !self.run.is_one_try() => limit.checked_add(PATIENCE),
+            limit => limit,
+        };
+        let acquire = {
+            let (run, client) = (Arc::clone(&self.run), client.clone());
+            let interrupted = self.interrupted.clone();
+            move || Held::acquire(&client, &run, limit, &interrupted)
+        };
+        match within(end, &self.interrupted, PATIENCE, acquire)? {
+            None => self.unanswered(),
+            Some(Ok(Acquired::Held(held))) => self.hold(held),
+            Some(Ok(Acquired::Busy)) => Ok(self.not_run(self.not_acquired(), self.run.on_conflict)),
+            Some(Ok(Acquired::RanAlready)) => Ok(self.not_run("this slot has run", exit::SUCCESS)),
+            Some(Ok(Acquired::AttemptsUsedUp)) => {
+                complain(&format!("{}: this slot was tried as often as allowed", self.subject()));
+                Ok(End::released(failed.unwrap_or(exit::ATTEMPTS_USED_UP)))
+            }
+            Some(Err(LockError::Cancelled { .. })) => Ok(End::unreleased(self.signalled())),
+            Some(Err(error)) if error.is_retryable() => self.without_server(&error.to_string()),
+            Some(Err(error)) => Err(error.into()),
+        }
+    }
+
+    fn not_run(&self, why: &str, code: u8) -> End {
+        if !self.run.quiet {
+            complain(&format!("{}: {why}", self.subject()));
+        }
+        End::unreleased(code)
+    }
+
+    /// Runs the command while the lock is held, and releases the lock.
+    fn hold(&self, held: Held) -> Result<End, Box<dyn Error>> {
+        let (run, job) = (&self.run, &self.job);
+        let mut guardian = Guardian::start(run.kill_after)
+            .map_err(|error| format!("the guardian process cannot be started: {error}"))?;
+        guardian.held_for(|| held.remaining());
+        // The system may have taken long to grant the thread or the process.
+        if held.loss().is_some() {
+            guardian.dismiss();
+            return Ok(self.release(held, exit::LOST));
+        }
+        let started = job
+            .start(&mut self.prepare(&held))
+            .map_err(|error| format!("a process for the command cannot be started: {error}"))?;
+        let Some(mut child) = started else {
+            guardian.dismiss();
+            return Ok(self.release(held, self.signalled()));
+        };
+        let group = Pid::from_child(&child);
+        guardian.watch(group);
+        self.watcher.watch(group);
+        let cause = self.supervise(&held, &mut guardian);
+        if cause == Cause::Lost {
+            // What is left of the group has been asked to end as well.
             job.send(Signal::KILL);
-            // A failure means that the thread is gone, and with it what could be waited for.
-            watcher.ended.recv().ok();
         }
+        // In this order: once the command is reaped, its id may belong to another process.
+        guardian.dismiss();
+        job.end();
+        let code = exit_code(
+            child.wait().map_err(|error| format!("how the command ended is not known: {error}"))?,
+        );
+        let is_last = held.attempt().is_none_or(|attempt| attempt > run.retries);
+        let has_failed = cause == Cause::Command && code != 0 && !job.was_told_to_end();
+        let end = self.release(held, if cause == Cause::Lost { exit::LOST } else { code });
+        Ok(End { may_retry: has_failed && !is_last && end.code == code, ..end })
     }
-    true
-}
 
-/// Releases the lock, and returns `code` unless it was lost. The server is waited for until the
-/// lease ends, and for a second at most.
-fn release(run: &Run, held: Held, code: u8) -> End {
-    let name = shown(&run.name);
-    let until = SystemClock.now() + held.remaining().clamp(SHORTEST_RELEASE, PATIENCE);
-    let error = match within(Some(until), &never(), Duration::ZERO, move || held.release()) {
-        Ok(Some(Ok(()))) => return End::released(code),
-        Ok(Some(Err(LockError::Lost { reason, .. }))) => {
-            if code != exit::LOST {
-                complain(&format!("{name}: lost before it was released: {reason}"));
+    /// Waits until the command has ended. If the lock is lost, ends the command.
+    fn supervise(&self, held: &Held, guardian: &mut Guardian) -> Cause {
+        let (run, job, watcher) = (&self.run, &self.job, &self.watcher);
+        let lost = held.lost();
+        let mut cause = Cause::Command;
+        let mut asked = match run.on_ask {
+            OnAsk::Term => held.revocation(),
+            OnAsk::Ignore => never(),
+        };
+        // Often enough that the guardian always knows of the last renewal or the one before.
+        let pause = run.watchdog.unwrap_or(DEFAULT_LEASE) / 6;
+        let reason = loop {
+            select! {
+                recv(watcher.ended) -> _ => {
+                    let Some(reason) = held.loss() else { return cause };
+                    // The guardian may have been first, on a busy machine.
+                    let subject = self.subject();
+                    complain(&format!("{subject}: lost: {reason}; the command has ended"));
+                    return Cause::Lost;
+                }
+                recv(lost) -> reason => break reason.unwrap_or(LostReason::Expired),
+                recv(asked) -> revocation => {
+                    asked = never();
+                    if let Ok(revocation) = revocation {
+                        let (subject, reason) = (self.subject(), shown(&revocation.reason));
+                        complain(&format!(
+                            "{subject}: asked to let it go ({reason}); the command is ended"
+                        ));
+                        cause = Cause::Asked;
+                        job.send(Signal::TERM);
+                    }
+                }
+                default(pause.min(held.remaining())) => {
+                    if let Some(reason) = held.loss() {
+                        break reason;
+                    }
+                    guardian.held_for(|| held.remaining());
+                }
             }
-            return End::released(exit::LOST);
+        };
+        complain(&format!("{}: lost: {reason}; the command is ended", self.subject()));
+        job.send(Signal::TERM);
+        select! {
+            recv(watcher.ended) -> _ => {}
+            default(run.kill_after) => {
+                job.send(Signal::KILL);
+                // A failure means that the thread is gone, and with it what could be waited for.
+                watcher.ended.recv().ok();
+            }
         }
-        Ok(Some(Err(error))) => error.to_string(),
-        Ok(None) => "the server has not answered the release".to_owned(),
-        Err(error) => format!("a thread for the release cannot be started: {error}"),
-    };
-    complain(&format!("{error}. At the latest {name} is free when its lease ends"));
-    End { code, is_released: false, until }
-}
-
-fn prepare(run: &Run, signals: &Signals, held: &Held) -> Command {
-    let mut command = launch::command(&signals.blocked(), &run.command);
-    command.env("WHEELLOCK_NAME", &run.name).env("WHEELLOCK_OWNER", held.owner());
-    match held.token() {
-        Some(token) => command.env("WHEELLOCK_TOKEN", token.to_string()),
-        // That of a `wheellock run` around this one is another lock's.
-        None => command.env_remove("WHEELLOCK_TOKEN"),
-    };
-    command
-}
-
-fn not_acquired(run: &Run) -> String {
-    let name = shown(&run.name);
-    match run.permits {
-        Some(_) => format!("{name}: not acquired, all its permits are taken"),
-        None if run.fair => format!("{name}: not acquired, others hold it or wait for it"),
-        None => format!("{name}: not acquired, another owner holds it"),
+        Cause::Lost
     }
-}
 
-/// The wait is over, or a signal came, and a call of the client has not returned.
-fn unanswered(run: &Run, job: &Job) -> Result<u8, Box<dyn Error>> {
-    if job.signal().is_some() {
-        return Ok(signalled(run, job));
+    /// Releases the lock, and returns `code` unless it was lost. The server is waited for until the
+    /// lease ends, and for a second at most.
+    fn release(&self, held: Held, code: u8) -> End {
+        let subject = self.subject();
+        let until = SystemClock.now() + held.remaining().clamp(SHORTEST_RELEASE, PATIENCE);
+        let release = move || held.release(code);
+        let error = match within(Some(until), &never(), Duration::ZERO, release) {
+            Ok(Some(Ok(()))) => return End::released(code),
+            Ok(Some(Err(LockError::Lost { reason, .. }))) => {
+                if code != exit::LOST {
+                    complain(&format!("{subject}: lost before it was released: {reason}"));
+                }
+                return End::released(exit::LOST);
+            }
+            Ok(Some(Err(error))) => error.to_string(),
+            Ok(None) => "the server has not answered the release".to_owned(),
+            Err(error) => format!("a thread for the release cannot be started: {error}"),
+        };
+        complain(&format!("{error}. At the latest {subject} is free when its lease ends"));
+        if self.run.slot.is_some() {
+            complain("how the command ended is perhaps not recorded: the slot may run again");
+        }
+        End { is_released: false, until, ..End::released(code) }
     }
-    Err(format!("{}: no answer from the server in the time to wait", shown(&run.name)).into())
-}
 
-/// A signal came before the command was started. It is not started any more.
-fn signalled(run: &Run, job: &Job) -> u8 {
-    let number = job.signal().map_or(0, Signal::as_raw);
-    if !run.quiet {
-        let name = shown(&run.name);
-        complain(&format!("{name}: signal {number} came before the command was started"));
+    fn prepare(&self, held: &Held) -> Command {
+        let mut command = launch::command(&self.signals.blocked(), &self.run.command);
+        command.env("WHEELLOCK_NAME", &self.run.name);
+        // Those of a `wheellock run` around this one are another lock's.
+        let mut set = |variable: &str, value: Option<String>| match value {
+            Some(value) => drop(command.env(variable, value)),
+            None => drop(command.env_remove(variable)),
+        };
+        set("WHEELLOCK_OWNER", held.owner());
+        set("WHEELLOCK_TOKEN", held.token().map(|token| token.to_string()));
+        set("WHEELLOCK_SLOT", self.run.slot.clone());
+        set("WHEELLOCK_ATTEMPT", held.attempt().map(|attempt| attempt.to_string()));
+        command
     }
-    exit::signalled(number)
+
+    fn not_acquired(&self) -> &'static str {
+        match self.run.permits {
+            Some(_) => "not acquired, all its permits are taken",
+            None if self.run.fair => "not acquired, others hold it or wait for it",
+            None if self.run.slot.is_some() => "not run, another machine is at it",
+            None => "not acquired, another owner holds it",
+        }
+    }
+
+    /// The wait is over, or a signal came, and a call of the client has not returned.
+    fn unanswered(&self) -> Result<End, Box<dyn Error>> {
+        if self.job.signal().is_some() {
+            return Ok(End::unreleased(self.signalled()));
+        }
+        self.without_server(&format!(
+            "{}: no answer from the server in the time to wait",
+            self.subject()
+        ))
+    }
+
+    /// The server cannot be reached.
+    fn without_server(&self, why: &str) -> Result<End, Box<dyn Error>> {
+        match self.run.on_unreachable {
+            OnUnreachable::Fail => Err(why.into()),
+            OnUnreachable::Run => {
+                complain(&format!("{why}. The command runs without the lock"));
+                let end = self.hold(Held::Nothing)?;
+                Ok(End { is_released: false, ..end })
+            }
+        }
+    }
+
+    /// A signal came before the command was started. It is not started any more.
+    fn signalled(&self) -> u8 {
+        let number = self.job.signal().map_or(0, Signal::as_raw);
+        if !self.run.quiet {
+            let subject = self.subject();
+            complain(&format!("{subject}: signal {number} came before the command was started"));
+        }
+        exit::signalled(number)
+    }
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
@@ -301,7 +424,7 @@ fn take_signals(signals: &Arc<Signals>, job: &Arc<Job>) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
 }
 
-/// The thread that waits for the command. It is there before the command is.
+/// The thread that waits for each command. It is there before the first command is.
 struct Watcher {
     start: Sender<Pid>,
     ended: Receiver<()>,
@@ -313,12 +436,13 @@ impl Watcher {
         let (end, ended) = bounded(1);
         let job = Arc::clone(job);
         let watch = move || {
-            let Ok(group) = started.recv() else { return };
-            // A failure means that the system has reaped the command, as its parent was started
-            // with SIGCHLD ignored. Then the exit code is not known, and that is reported there.
-            job.watch(group).ok();
-            // A failure means that nothing waits for it.
-            end.send(()).ok();
+            for group in started {
+                // A failure means that the system has reaped the command, as its parent was started
+                // with SIGCHLD ignored. Then the exit code is not known, and that is reported there.
+                job.watch(group).ok();
+                // A failure means that nothing waits for it.
+                end.send(()).ok();
+            }
         };
         thread::Builder::new().name("command".to_owned()).spawn(watch)?;
         Ok(Self { start, ended })

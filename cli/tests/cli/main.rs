@@ -10,6 +10,7 @@ mod death;
 mod doctor;
 mod everyday;
 mod hung_server;
+mod jobs;
 mod loss;
 mod manual;
 mod outcome;

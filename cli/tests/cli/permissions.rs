@@ -55,12 +55,19 @@ impl Asked {
 #[test]
 fn the_guides_line_for_the_command_suffices() {
     let (server, lines) = server_with("ACL SETUSER command ");
-    assert_eq!(lines, 1, "one line to copy");
+    assert_eq!(lines, 2, "one line for locks, and one for jobs");
     let asked = Asked::new(server, "command");
     // 1. Run, with both outcomes.
     asked.ran(&["run", "orders:report", "--", "true"], SUCCESS);
     asked.ran(&["run", "--min-hold", "60", "orders:kept", "--", "true"], SUCCESS);
     asked.ran(&["run", "--no-wait", "orders:kept", "--", "true"], NOT_ACQUIRED);
+    let slot = ["run", "--slot", "%F %H", "--retries", "1", "--retry-pause", "0", "orders:job"];
+    asked.ran(
+        &[&slot[..], &["--", "sh", "-c", "exit $((2 - WHEELLOCK_ATTEMPT))"]].concat(),
+        SUCCESS,
+    );
+    let runs = asked.ran(&["jobs", "orders:job"], SUCCESS);
+    assert!(runs.contains(": succeeded on ") && runs.contains("attempt 2"), "{runs}");
     // 2. Looking at locks.
     let mut watch = asked.spawn(&["watch", "orders:report"]);
     watch.wait_for_line("orders:report: not held", PATIENCE);

@@ -10,16 +10,21 @@ pub(crate) fn default_label() -> Arc<str> {
     let program = env::args_os().next();
     let program = program.as_deref().and_then(|path| Path::new(path).file_name());
     let program = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Arc::from(format!("{}, {}:{}", shortened(&program), shortened(&host()), process::id()))
+    Arc::from(format!("{}, {}:{}", shortened(&program), host(), process::id()))
+}
+
+/// The name of this machine.
+pub(crate) fn host() -> String {
+    shortened(&system_host())
 }
 
 #[cfg(target_os = "linux")]
-fn host() -> String {
+fn system_host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn host() -> String {
+fn system_host() -> String {
     let name = ["HOSTNAME", "COMPUTERNAME"].into_iter().find_map(env::var_os);
     name.map_or_else(|| "localhost".to_owned(), |name| name.to_string_lossy().into_owned())
 }

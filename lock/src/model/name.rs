@@ -145,6 +145,11 @@ impl LockName {
         Arc::from(self.own("wheellock_job_token", format_args!("")))
     }
 
+    /// The key of the slots that the job of this name ran for last.
+    pub(crate) fn job_runs(&self) -> Arc<str> {
+        Arc::from(self.own("wheellock_job_runs", format_args!("")))
+    }
+
     /// Where this client's threads wait for a lock without messages. It is no channel.
     pub(crate) fn polled(&self) -> Arc<str> {
         Arc::from(self.own("polled", format_args!("")))

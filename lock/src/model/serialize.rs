@@ -1,7 +1,7 @@
 //! How values without a `Serialize` of their own are serialized: times in whole milliseconds.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hashed_wheel::Summary;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -21,6 +21,16 @@ pub(crate) fn known_millis<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     time.map(count).serialize(serializer)
+}
+
+/// A point in time that may be unknown, in milliseconds since the beginning of 1970.
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+pub(crate) fn known_unix_millis<S: Serializer>(
+    time: &Option<SystemTime>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    since.map(count).serialize(serializer)
 }
 
 /// A time without a value if it never ends.

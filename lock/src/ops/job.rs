@@ -22,6 +22,8 @@ pub(crate) struct JobKeys {
     pub(crate) record: Arc<str>,
     /// The counter of fencing tokens of all slots.
     pub(crate) tokens: Arc<str>,
+    /// The slots that the job ran for last: a sorted set, by when their latest run began.
+    pub(crate) runs: Arc<str>,
 }
 
 /// The fields of a record.
@@ -29,6 +31,11 @@ const STATE: &str = "state";
 const OWNER: &str = "owner";
 const ATTEMPTS: &str = "attempts";
 const TOKEN: &str = "token";
+/// The machine of the latest run, when the run began and ended, and its exit code.
+const HOST: &str = "host";
+const STARTED: &str = "started";
+const ENDED: &str = "ended";
+const EXIT: &str = "exit";
 /// The owners of the latest attempts, each followed by a blank, the latest first.
 const COUNTED: &str = "counted";
 
@@ -39,10 +46,18 @@ const COUNTED_BYTES: usize = 1024;
 /// The states.
 const RUNNING: &str = "running";
 const DONE: &str = "done";
+const FAILED: &str = "failed";
+
+/// How many slots of a job are listed.
+const MOST_RUNS: usize = 100;
+
+/// The longest slot that is listed, in bytes.
+const LONGEST_LISTED: usize = 1024;
 
 static BEGIN: Script = script!("run_begin");
 static GIVE_BACK: Script = script!("run_give_back");
 static FINISH: Script = script!("run_finish");
+static READ: Script = script!("run_read");
 
 /// Asks whether the slot has run.
 #[derive(Clone, Debug)]
@@ -74,7 +89,9 @@ impl Operation for HasRun {
 #[derive(Clone, Debug)]
 pub(crate) struct BeginRun {
     pub(crate) keys: JobKeys,
+    pub(crate) slot: Arc<str>,
     pub(crate) owner: Owner,
+    pub(crate) host: Arc<str>,
     pub(crate) max_attempts: u32,
     pub(crate) retention: Lease,
 }
@@ -116,22 +133,24 @@ impl Operation for BeginRun {
     type Reply = RunBegun;
 
     fn request(&self) -> Request<'_> {
-        let JobKeys { lock, record, tokens } = &self.keys;
+        let JobKeys { lock, record, tokens, runs } = &self.keys;
         Request::script(
             "begin a run",
             &BEGIN,
-            vec![lock.as_str(), record, tokens],
+            vec![lock.as_str(), record, tokens, runs],
             vec![
                 Argument::NotAfter,
                 Argument::Owner(&self.owner),
                 Argument::Number(self.max_attempts.into()),
                 Argument::Number(self.retention.millis_i64()),
+                Argument::Text(&self.host),
+                Argument::Text(&self.slot),
             ],
         )
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let JobKeys { lock, record, tokens } = &self.keys;
+        let JobKeys { lock, record, tokens, runs } = &self.keys;
         let owner = self.owner.to_string();
         if keyspace.hash_has(lock.as_str(), &owner) != Ok(true) {
             return Ok(Value::Integer(0));
@@ -139,7 +158,8 @@ impl Operation for BeginRun {
         if keyspace.hash_get(record, STATE)?.as_deref() == Some(DONE) {
             return Ok(Value::Integer(1));
         }
-        if keyspace.hash_get(record, OWNER)?.as_ref() != Some(&owner) {
+        let has_token = keyspace.hash_get(record, TOKEN)?.is_some();
+        if !has_token || keyspace.hash_get(record, OWNER)?.as_ref() != Some(&owner) {
             let before: i64 = keyspace
                 .hash_get(record, ATTEMPTS)?
                 .and_then(|attempts| attempts.parse().ok())
@@ -147,6 +167,7 @@ impl Operation for BeginRun {
             if before >= self.max_attempts.into() {
                 return Ok(Value::Integer(2));
             }
+            keyspace.sorted(runs)?;
             next_token(keyspace, tokens)?;
             let token = keyspace.text_get(tokens)?.unwrap_or_default();
             keyspace.hash_set(record, STATE, RUNNING)?;
@@ -158,6 +179,16 @@ impl Operation for BeginRun {
             // Owners are ASCII.
             counted.truncate(COUNTED_BYTES);
             keyspace.hash_set(record, COUNTED, counted)?;
+            let now = keyspace.now().0;
+            keyspace.hash_set(record, HOST, &self.host)?;
+            keyspace.hash_set(record, STARTED, now)?;
+            keyspace.hash_delete(record, ENDED)?;
+            keyspace.hash_delete(record, EXIT)?;
+            if self.slot.len() <= LONGEST_LISTED {
+                keyspace.sorted_set(runs, self.slot.as_bytes(), now)?;
+                keyspace.sorted_keep_highest(runs, MOST_RUNS)?;
+                keyspace.expire(runs, self.retention.millis_i64());
+            }
         }
         keyspace.expire(record, self.retention.millis_i64());
         keyspace.expire(tokens, self.retention.millis_i64());
@@ -202,12 +233,21 @@ impl Operation for GiveBackAttempt {
     }
 }
 
-/// Records that a slot has run, if the owner still has its lock. False if it does not.
+/// Records how a run has ended, if the owner still has its lock. False if it does not.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishRun {
     pub(crate) keys: JobKeys,
     pub(crate) owner: Owner,
     pub(crate) retention: Lease,
+    /// Whether the slot has run. Otherwise this attempt has failed.
+    pub(crate) is_done: bool,
+    pub(crate) exit_code: Option<i32>,
+}
+
+impl FinishRun {
+    fn state(&self) -> &'static str {
+        if self.is_done { DONE } else { FAILED }
+    }
 }
 
 impl Operation for FinishRun {
@@ -219,24 +259,164 @@ impl Operation for FinishRun {
             "record a run",
             &FINISH,
             vec![lock.as_str(), record],
-            vec![Argument::Owner(&self.owner), Argument::Number(self.retention.millis_i64())],
+            vec![
+                Argument::Owner(&self.owner),
+                Argument::Number(self.retention.millis_i64()),
+                Argument::Text(self.state()),
+                self.exit_code.map_or(Argument::Text(""), |code| Argument::Number(code.into())),
+            ],
         )
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let JobKeys { lock, record, .. } = &self.keys;
         let owner = self.owner.to_string();
-        let is_done = keyspace.hash_get(record, STATE)?.as_deref() == Some(DONE)
+        let is_recorded = keyspace.hash_get(record, STATE)?.as_deref() == Some(self.state())
             && keyspace.hash_get(record, OWNER)?.as_ref() == Some(&owner);
-        if is_done {
+        if is_recorded {
             return Ok(Value::Integer(1));
         }
         if keyspace.hash_has(lock.as_str(), &owner) != Ok(true) {
             return Ok(Value::Integer(0));
         }
-        keyspace.hash_set(record, STATE, DONE)?;
+        let now = keyspace.now().0;
+        keyspace.hash_set(record, STATE, self.state())?;
         keyspace.hash_set(record, OWNER, &owner)?;
+        keyspace.hash_set(record, ENDED, now)?;
+        let exit_code = self.exit_code.map(|code| code.to_string());
+        keyspace.hash_set(record, EXIT, exit_code.unwrap_or_default())?;
         keyspace.expire(record, self.retention.millis_i64());
         Ok(Value::Integer(1))
+    }
+}
+
+/// Asks for the slots of a job that ran last, the latest last.
+#[derive(Clone, Debug)]
+pub(crate) struct ListRuns(pub(crate) Arc<str>);
+
+impl Operation for ListRuns {
+    type Reply = Vec<String>;
+
+    fn request(&self) -> Request<'_> {
+        let mut request = Request::command("list the runs", "ZRANGE", &self.0);
+        let most = i64::try_from(MOST_RUNS).unwrap_or(i64::MAX);
+        request.arguments.extend([Argument::Number(-most), Argument::Number(-1)]);
+        request
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let text = |slot: Vec<u8>| Value::Text(String::from_utf8_lossy(&slot).into_owned());
+        let slots = keyspace.sorted(&self.0)?;
+        let latest = slots.len().saturating_sub(MOST_RUNS);
+        Ok(Value::Array(slots.into_iter().skip(latest).map(|(slot, _)| text(slot)).collect()))
+    }
+}
+
+impl FromReply for Vec<String> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        let Value::Array(texts) = value else { return Err(Unexpected(value)) };
+        let text = |text| match text {
+            Value::Text(text) => Ok(text),
+            other => Err(Unexpected(other)),
+        };
+        texts.into_iter().map(text).collect()
+    }
+}
+
+/// Reads the records of some slots of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadRuns {
+    /// The lock and the record of each slot.
+    pub(crate) keys: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// What the record of a slot says of its latest run. Numbers that are unknown or no numbers are
+/// `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunFields {
+    /// Whether an attempt has succeeded or the latest has failed; `None` if it has not ended.
+    pub(crate) success: Option<bool>,
+    pub(crate) owner: String,
+    /// Whether this owner has the lock of the slot.
+    pub(crate) is_held: bool,
+    pub(crate) attempts: u32,
+    pub(crate) token: u64,
+    pub(crate) host: Option<String>,
+    /// In milliseconds by the server's clock, as the next.
+    pub(crate) started: Option<u64>,
+    pub(crate) ended: Option<u64>,
+    pub(crate) exit_code: Option<i32>,
+}
+
+/// What [`READ`] answers for a slot, before whether the owner has the lock.
+const FIELDS: [&str; 8] = [STATE, OWNER, ATTEMPTS, TOKEN, HOST, STARTED, ENDED, EXIT];
+
+impl RunFields {
+    /// `None` if there is no record, or one that is not a job's.
+    fn from_value(value: &Value) -> Option<Self> {
+        let Value::Array(parts) = value else { return None };
+        let (Value::Integer(held), texts) = parts.split_last()? else { return None };
+        let text = |place: usize| match texts.get(place) {
+            Some(Value::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        let (state, owner) = (text(0)?, text(1)?);
+        let success = match state {
+            DONE => Some(true),
+            FAILED => Some(false),
+            _ => None,
+        };
+        // An earlier run of the slot has left these, if its build was older.
+        let of_end = |place| text(place).filter(|_| success.is_some());
+        Some(Self {
+            success,
+            owner: owner.to_owned(),
+            is_held: *held == 1,
+            attempts: text(2)?.parse().unwrap_or(0),
+            token: text(3)?.parse().unwrap_or(0),
+            host: text(4).filter(|host| !host.is_empty()).map(str::to_owned),
+            started: text(5).and_then(|millis| millis.parse().ok()),
+            ended: of_end(6).and_then(|millis| millis.parse().ok()),
+            exit_code: of_end(7).and_then(|code| code.parse().ok()),
+        })
+    }
+}
+
+impl FromReply for Vec<Option<RunFields>> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Array(runs) => Ok(runs.iter().map(RunFields::from_value).collect()),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
+impl Operation for ReadRuns {
+    type Reply = Vec<Option<RunFields>>;
+
+    fn request(&self) -> Request<'_> {
+        let keys = self.keys.iter().flat_map(|(lock, record)| [&**lock, &**record]);
+        Request::script("read the runs", &READ, keys.collect(), Vec::new())
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let mut read = |(lock, record): &(Arc<str>, Arc<str>)| {
+            let mut parts = Vec::new();
+            for field in FIELDS {
+                match keyspace.hash_get(record, field) {
+                    Ok(text) => parts.push(text.unwrap_or_default()),
+                    Err(WrongType(_)) => return Value::Array(Vec::new()),
+                }
+            }
+            let [state, owner, ..] = parts.as_slice() else { return Value::Array(Vec::new()) };
+            if state.is_empty() {
+                return Value::Array(Vec::new());
+            }
+            let is_held = keyspace.hash_has(lock, owner) == Ok(true);
+            let mut parts: Vec<Value> = parts.into_iter().map(Value::Text).collect();
+            parts.push(Value::Integer(is_held.into()));
+            Value::Array(parts)
+        };
+        Ok(Value::Array(self.keys.iter().map(&mut read).collect()))
     }
 }

@@ -295,6 +295,16 @@ impl Keyspace {
         Ok(removed)
     }
 
+    /// `ZREMRANGEBYRANK` of all members but the `kept` ones with the highest scores.
+    pub(crate) fn sorted_keep_highest(&mut self, key: &str, kept: usize) -> Result<(), WrongType> {
+        let all = self.sorted(key)?;
+        let excess = all.len().saturating_sub(kept);
+        for (member, _) in all.into_iter().take(excess) {
+            self.sorted_remove(key, &member)?;
+        }
+        Ok(())
+    }
+
     /// `ZRANGE` of all members with scores: the lowest first, equal ones in the order of their
     /// bytes.
     pub(crate) fn sorted(&mut self, key: &str) -> Result<Vec<(Vec<u8>, i64)>, WrongType> {

@@ -38,7 +38,9 @@ pub(crate) mod value;
 
 pub(crate) use crate::ops::acquire::Acquired;
 pub(crate) use crate::ops::fenced::{DrawToken, LastToken};
-pub(crate) use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, RunBegun};
+pub(crate) use crate::ops::job::{
+    BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns, RunBegun, RunFields,
+};
 pub(crate) use crate::ops::latch::{Change, ChangeLatch};
 pub(crate) use crate::ops::leader::{CurrentLeader, LeaderReply};
 pub(crate) use crate::ops::operation::{

@@ -24,6 +24,10 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(3);
 /// outlasts it.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
+/// Of those whose server is restarted: it is there again before the lease ends, also on a busy
+/// machine.
+const RESTART_LEASE: Duration = Duration::from_secs(6);
+
 /// The lease of others: what is left behind is still there at the check.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
@@ -58,7 +62,8 @@ impl Outcome {
     /// Whether the call ran out of time and the process stood still meanwhile. Then the outcome says
     /// nothing about the fault.
     pub(crate) fn was_out_of_time(&self) -> bool {
-        self.stood_still >= STOOD_STILL && matches!(self.word.as_str(), "unreachable" | "unknown")
+        self.stood_still >= STOOD_STILL
+            && matches!(self.word.as_str(), "unreachable" | "unknown" | "lost (unreachable)")
     }
 }
 
@@ -110,7 +115,11 @@ impl Cell {
 
     fn client(&self, place: &Place, proxies: &Proxies) -> Client {
         let asked = proxies.asked_for_the_master();
-        let lease = if self.row.background { SHORT_LEASE } else { LONG_LEASE };
+        let lease = match (self.fault, self.times) {
+            _ if !self.row.background => LONG_LEASE,
+            (Fault::Restarted, Times::First) => RESTART_LEASE,
+            _ => SHORT_LEASE,
+        };
         let mut client = None;
         assert!(
             comes_true(|| {
@@ -331,9 +340,15 @@ impl Checks {
         let again = CellRun::new(place, proxies, client, (self.row, &name), Times::First);
         let mut result = Ok(Returned::Nothing);
         comes_true(|| {
+            let late_before = lateness();
             result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
+            let stood_still = lateness().saturating_sub(late_before) >= STOOD_STILL;
             // On a busy machine the time of a call may be over before the server has it.
-            let has_answer = !matches!(result, Err(Error::Unreachable { .. }));
+            let has_answer = match result {
+                Err(Error::Unreachable { .. }) => false,
+                Err(Error::OutcomeUnknown { .. }) => !stood_still,
+                _ => true,
+            };
             if !has_answer {
                 drop(again.release_all());
                 (self.row.finish)(&again);

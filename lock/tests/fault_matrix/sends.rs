@@ -82,6 +82,7 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "run_begin",
     "run_finish",
     "run_give_back",
+    "run_read",
     "revoke",
     "scan",
     "semaphore_acquire",

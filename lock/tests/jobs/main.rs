@@ -11,20 +11,21 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{SOON, wait_for_a_waiter};
 use wheellock::crossbeam_channel::bounded;
-use wheellock::{Client, Error, Job, LostReason, RunOutcome, Wait};
+use wheellock::{Client, Error, Job, LostReason, RunOutcome, RunRecord, RunStart, RunState, Wait};
 use wheellock_fixture::{Fault, Request};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const KEYS: [&str; 3] = [
+const KEYS: [&str; 4] = [
     "wheellock_job_lock:{report}:noon",
     "wheellock_job_record:{report}:noon",
     "wheellock_job_token:{report}",
+    "wheellock_job_runs:{report}",
 ];
 
 type Outcome = RunOutcome<u64, &'static str>;
@@ -77,9 +78,9 @@ on_all_stores! {
         let client = world.client();
         drop(succeed(&job(&client), "noon").unwrap());
         common::settle(&client);
-        let [lock, record, token] = KEYS;
+        let [lock, record, token, runs] = KEYS;
         assert_eq!(world.time_to_live(lock), None);
-        for key in [record, token] {
+        for key in [record, token, runs] {
             let left = world.time_to_live(key).unwrap();
             assert!(left <= HOUR && left > HOUR * 9 / 10, "{key}: {left:?}");
         }
@@ -174,6 +175,98 @@ on_all_stores! {
         });
         assert!(matches!(outcome, Ok(RunOutcome::Unrecorded { .. })), "{outcome:?}");
         assert!(matches!(succeed(&job(&client), "midnight"), Ok(RunOutcome::Ran(_))));
+    }
+
+    fn the_last_runs_are_listed_with_their_ends(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        assert_eq!(job(&client).runs().unwrap(), []);
+        let RunOutcome::Ran(token) = succeed(&job(&client), "succeeds").unwrap() else { panic!() };
+        drop(fail(&job(&client), "fails").unwrap());
+        drop(fail(&job(&other), "fails").unwrap());
+        let panics = || job(&client).run_once("panics", |_| -> Result<(), ()> { panic!("on purpose") });
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        // A process that dies: the key ends with the lease.
+        let dies = job(&client).begin("dies", Wait::none()).unwrap();
+        let RunStart::Begun(dies) = dies else { panic!("{dies:?}") };
+        world.delete("wheellock_job_lock:{report}:dies");
+        let RunStart::Begun(process) = job(&other).begin("process", Wait::none()).unwrap() else { panic!() };
+        process.finish(7).unwrap();
+        let RunStart::Begun(running) = job(&other).begin("running", Wait::none()).unwrap() else { panic!() };
+        common::settle(&client);
+        let mut runs = job(&client).runs().unwrap();
+        runs.sort_by_key(|run| run.slot.clone());
+        let ends: Vec<_> =
+            runs.iter().map(|run| (run.slot.as_str(), run.state, run.attempts, run.exit_code)).collect();
+        assert_eq!(ends, [
+            ("dies", RunState::Died, 1, None),
+            ("fails", RunState::Failed, 2, None),
+            ("panics", RunState::Died, 1, None),
+            ("process", RunState::Failed, 1, Some(7)),
+            ("running", RunState::Running, 1, None),
+            ("succeeds", RunState::Succeeded, 1, None),
+        ]);
+        for run in &runs {
+            assert!(run.host.as_ref().is_some_and(|host| !host.is_empty()), "{run:?}");
+            assert!(run.started.unwrap() > SystemTime::UNIX_EPOCH, "{run:?}");
+            let has_ended = matches!(run.state, RunState::Succeeded | RunState::Failed);
+            assert_eq!(run.ended.is_some(), has_ended, "{run:?}");
+            assert!(run.ended.is_none_or(|ended| ended >= run.started.unwrap()), "{run:?}");
+        }
+        let [running_run, succeeded] = [&runs[4], &runs[5]];
+        assert_eq!((succeeded.token, running_run.token), (token, running.token()));
+        assert_eq!(running_run.owner, running.guard().owner());
+        // The latest attempt counts.
+        running.finish(0).unwrap();
+        drop(succeed(&job(&client), "fails").unwrap());
+        let state = |slot: &str| job(&client).runs().unwrap().into_iter().find(|run| run.slot == slot);
+        assert_eq!(state("running").unwrap().exit_code, Some(0));
+        let last = state("fails").unwrap();
+        assert_eq!((last.state, last.attempts), (RunState::Succeeded, 3));
+        assert!(matches!(dies.finish(0), Err(Error::Lost { .. })));
+        assert_eq!(state("dies").unwrap().state, RunState::Died);
+    }
+
+    fn the_last_hundred_slots_are_listed_the_latest_first(world: &World) {
+        let client = world.client();
+        let slots: Vec<String> = (0..103).map(|slot| format!("{slot:03}")).collect();
+        for slot in &slots {
+            drop(succeed(&job(&client), slot).unwrap());
+        }
+        // A slot that is too long runs, and is not listed.
+        drop(succeed(&job(&client), &"x".repeat(1025)).unwrap());
+        let listed: Vec<String> =
+            job(&client).runs().unwrap().into_iter().map(|run: RunRecord| run.slot).collect();
+        let latest: Vec<String> = slots.into_iter().skip(3).rev().collect();
+        assert_eq!(listed, latest);
+        // What has expired is not listed either.
+        world.delete("wheellock_job_record:{report}:050");
+        assert_eq!(job(&client).runs().unwrap().len(), 99);
+    }
+
+    fn a_run_that_was_begun_belongs_to_no_thread_and_ends_when_it_is_told(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        let RunStart::Begun(run) = job(&client).begin("noon", Wait::none()).unwrap() else { panic!() };
+        assert!(run.is_held() && run.check().is_ok());
+        // A thread does not run its own slot.
+        for client in [&client, &other] {
+            assert!(matches!(never(&job(client), "noon"), Ok(RunOutcome::RunningElsewhere)));
+        }
+        thread::scope(|scope| {
+            let ends = thread::Builder::new().name("ends".to_owned());
+            ends.spawn_scoped(scope, move || run.finish(0)).unwrap().join().unwrap().unwrap();
+        });
+        let again = job(&client).begin("noon", Wait::none()).unwrap();
+        assert!(matches!(again, RunStart::RanAlready), "{again:?}");
+        // Dropped, it has failed, and may be taken over at once.
+        drop(job(&client).begin("midnight", Wait::none()).unwrap());
+        common::settle(&client);
+        let RunStart::Begun(run) = job(&other).begin("midnight", Wait::none()).unwrap() else { panic!() };
+        assert_eq!(run.attempt(), 2);
+        drop(run.finish(1));
+        drop(job(&other).with_max_attempts(3).begin("midnight", Wait::none()).unwrap());
+        common::settle(&other);
+        let used_up = job(&client).begin("midnight", Wait::none()).unwrap();
+        assert!(matches!(used_up, RunStart::AttemptsUsedUp), "{used_up:?}");
     }
 
     fn what_cannot_be_a_slot_or_a_time_is_an_error_and_runs_nothing(world: &World) {

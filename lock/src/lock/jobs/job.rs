@@ -1,5 +1,6 @@
 //! A job: runs a closure once for each slot, on one process of all (DESIGN: jobs).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +8,18 @@ use std::time::Duration;
 use crate::error::{Error, LostReason};
 use crate::ledger::release::Release;
 use crate::lock::acquire::acquire;
-use crate::lock::guard::{FromRawGuard, LockGuard};
-use crate::lock::jobs::run::{JobRun, RunOutcome};
+use crate::lock::guard::{FromRawGuard, LockGuard, ThisThread};
+use crate::lock::jobs::record::RunRecord;
+use crate::lock::jobs::run::{JobRun, RunOutcome, RunStart};
 use crate::lock::spec::{LockSpec, Nesting};
 use crate::model::kind::Kind;
+use crate::model::label::host;
 use crate::model::lease::Lease;
 use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
 use crate::ops::value::ServerTime;
-use crate::ops::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, RunBegun};
+use crate::ops::{BeginRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns, RunBegun};
 use crate::runtime::client_core::ClientCore;
 
 /// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to
@@ -125,26 +128,124 @@ impl Job {
         wait: impl Into<Wait<'a>>,
         run: impl FnOnce(&JobRun<'_>) -> Result<T, E>,
     ) -> Result<RunOutcome<T, E>, Error> {
+        let holder = LocalHolder::current_thread();
+        let started = self.begin_for::<ThisThread>(Cow::Borrowed(slot), &holder, wait.into())?;
+        let this_run = match started {
+            RunStart::Begun(this_run) => this_run,
+            RunStart::RanAlready => return Ok(RunOutcome::RanAlready),
+            RunStart::RunningElsewhere => return Ok(RunOutcome::RunningElsewhere),
+            RunStart::AttemptsUsedUp => return Ok(RunOutcome::AttemptsUsedUp),
+        };
+        let value = match run(&this_run) {
+            Ok(value) => value,
+            Err(error) => {
+                // Without this record the run is listed as one that died.
+                drop(this_run.record(false, None));
+                return Ok(RunOutcome::Failed(error));
+            }
+        };
+        Ok(match this_run.record(true, None) {
+            Ok(()) => RunOutcome::Ran(value),
+            Err(error) => RunOutcome::Unrecorded { value, error },
+        })
+    }
+
+    /// Begins a run of the slot, for work that does not fit into a closure: the run may be sent to
+    /// another thread, and [`JobRun::finish`] ends it. While the slot runs elsewhere, this waits as
+    /// [`run_once_with`](Self::run_once_with) does.
+    ///
+    /// ```
+    /// use wheellock::{Client, RunStart, Wait};
+    ///
+    /// let job = Client::in_memory().job("backup");
+    /// match job.begin("2026-11-23", Wait::none())? {
+    ///     RunStart::Begun(run) => {
+    ///         let exit_code = 0; // of a process, for example
+    ///         run.finish(exit_code)?;
+    ///     }
+    ///     RunStart::RanAlready | RunStart::RunningElsewhere => println!("nothing to do"),
+    ///     RunStart::AttemptsUsedUp => eprintln!("it has failed too often"),
+    /// }
+    /// assert_eq!(job.runs()?[0].exit_code, Some(0));
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`run_once_with`](Self::run_once_with).
+    #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
+    pub fn begin<'a>(
+        &self,
+        slot: &str,
+        wait: impl Into<Wait<'a>>,
+    ) -> Result<RunStart<'static>, Error> {
+        self.begin_for(Cow::Owned(slot.to_owned()), &LocalHolder::Guard, wait.into())
+    }
+
+    /// The latest run of each of the last 100 slots, the latest first: who ran it where and when,
+    /// and how it ended. Two round trips.
+    ///
+    /// A slot is listed as long as it is [remembered](Self::with_retention), and unless it has more
+    /// than 1,024 bytes.
+    ///
+    /// ```
+    /// use wheellock::{Client, RunState};
+    ///
+    /// let job = Client::in_memory().job("report");
+    /// let _outcome = job.run_once("2026-11-23", |_run| Err::<(), _>("the disk is full"))?;
+    /// let runs = job.runs()?;
+    /// assert_eq!((runs[0].slot.as_str(), runs[0].attempts), ("2026-11-23", 1));
+    /// assert_eq!(runs[0].state, RunState::Failed);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::holder`](crate::Lock::holder).
+    pub fn runs(&self) -> Result<Vec<RunRecord>, Error> {
+        let (core, name) = (self.core.running()?, self.name.clone()?);
+        let slots = core.ask(&ListRuns(name.job_runs()), &name)?;
+        let keys = slots.iter().map(|slot| {
+            let JobKeys { lock, record, .. } = self.keys(slot)?;
+            Ok((Arc::from(lock.as_str()), record))
+        });
+        let read = ReadRuns { keys: keys.collect::<Result<_, Error>>()? };
+        if slots.is_empty() {
+            return Ok(Vec::new());
+        }
+        // A record may have ended since the slots were listed.
+        let records = core.ask(&read, &name)?.into_iter().zip(slots);
+        Ok(records.rev().filter_map(|(fields, slot)| RunRecord::of(slot, fields?)).collect())
+    }
+
+    fn begin_for<'a, T>(
+        &self,
+        slot: Cow<'a, str>,
+        holder: &LocalHolder,
+        wait: Wait<'_>,
+    ) -> Result<RunStart<'a, T>, Error> {
         // 1. What the record says. Most calls end here.
-        let (keys, retention) = (self.keys(slot)?, self.retention.clone()?);
+        let (keys, retention) = (self.keys(&slot)?, self.retention.clone()?);
         let spec = self.spec(&keys);
-        let wait = wait.into().begin(&*spec.core()?.clock);
+        let wait = wait.begin(&*spec.core()?.clock);
         let has_run = HasRun(Arc::clone(&keys.record));
         if spec.call_within(&has_run, wait)? {
-            return Ok(RunOutcome::RanAlready);
+            return Ok(RunStart::RanAlready);
         }
         // 2. The lock of the slot, whose holder alone writes the record.
         let core = spec.core()?;
-        let Some(raw) = acquire(&core, &spec, &LocalHolder::current_thread(), wait)? else {
+        let Some(raw) = acquire(&core, &spec, holder, wait)? else {
             // It may have been recorded meanwhile. After a wait there is no time to ask: another
             // process had the lock until its end.
             let has_run = !wait.waits && spec.call(&has_run)?;
-            return Ok(if has_run { RunOutcome::RanAlready } else { RunOutcome::RunningElsewhere });
+            return Ok(if has_run { RunStart::RanAlready } else { RunStart::RunningElsewhere });
         };
-        // 3. The attempt. Whatever ends it releases the lock, a panic of the closure too.
+        // 3. The attempt. Whatever ends the run releases the lock, a panic of a closure too.
         let begin = BeginRun {
-            keys: keys.clone(),
+            keys,
+            slot: Arc::from(&*slot),
             owner: raw.hold_owner().clone(),
+            host: Arc::from(host()),
             max_attempts: self.max_attempts,
             retention,
         };
@@ -160,31 +261,22 @@ impl Job {
                 return Err(core.error_in(error, &begin, &begin.keys.lock, wait));
             }
         };
-        let guard = LockGuard::from_raw(raw);
-        let (attempt, token) = match answer.reply {
-            RunBegun::Begun { attempt, token } => (attempt, token),
-            RunBegun::RanAlready => return Ok(RunOutcome::RanAlready),
-            RunBegun::AttemptsUsedUp => return Ok(RunOutcome::AttemptsUsedUp),
+        let guard = LockGuard::<T>::from_raw(raw);
+        match answer.reply {
+            RunBegun::Begun { attempt, token } => {
+                let BeginRun { keys, retention, .. } = begin;
+                Ok(RunStart::Begun(JobRun { guard, slot, attempt, token, keys, retention }))
+            }
+            RunBegun::RanAlready => Ok(RunStart::RanAlready),
+            RunBegun::AttemptsUsedUp => Ok(RunStart::AttemptsUsedUp),
             RunBegun::NotHeld => {
                 // An earlier copy may have come in time.
                 if answer.late_copy_deadline.is_some() {
                     give_back(&core, &begin, answer.late_copy_deadline);
                 }
-                return Err(lost(&guard));
+                Err(lost(&guard))
             }
-        };
-        // 4. The run, and its record.
-        let this_run = JobRun::new(guard, slot, attempt, token);
-        let value = match run(&this_run) {
-            Ok(value) => value,
-            Err(error) => return Ok(RunOutcome::Failed(error)),
-        };
-        let finish = FinishRun { keys, owner: begin.owner, retention };
-        Ok(match spec.call(&finish) {
-            Ok(true) => RunOutcome::Ran(value),
-            Ok(false) => RunOutcome::Unrecorded { value, error: lost(&this_run.into_guard()) },
-            Err(error) => RunOutcome::Unrecorded { value, error },
-        })
+        }
     }
 
     /// All keys are in the slot of the job's name.
@@ -194,8 +286,12 @@ impl Job {
             let reason = "the slot of a job is empty".to_owned();
             return Err(Error::InvalidName { name: name.shown(), reason });
         }
-        let lock = LockName::parse(&name.job("lock", slot))?;
-        Ok(JobKeys { lock, record: Arc::from(name.job("record", slot)), tokens: name.job_tokens() })
+        Ok(JobKeys {
+            lock: LockName::parse(&name.job("lock", slot))?,
+            record: Arc::from(name.job("record", slot)),
+            tokens: name.job_tokens(),
+            runs: name.job_runs(),
+        })
     }
 
     fn spec(&self, keys: &JobKeys) -> LockSpec {
@@ -219,7 +315,7 @@ fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<Ser
 }
 
 /// How the lock of a run was lost, which the server does not have.
-fn lost(guard: &LockGuard) -> Error {
+pub(super) fn lost<T>(guard: &LockGuard<T>) -> Error {
     let deleted = || Error::Lost { name: guard.name(), reason: LostReason::Deleted };
     guard.check().err().unwrap_or_else(deleted)
 }

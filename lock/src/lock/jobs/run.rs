@@ -1,11 +1,15 @@
 //! One run of a job: what its closure may ask, and what became of it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
-use crate::lock::guard::LockGuard;
+use crate::lock::guard::{AnyThread, FromRawGuard as _, LockGuard, ThisThread};
+use crate::lock::jobs::job::lost;
+use crate::model::lease::Lease;
+use crate::ops::{FinishRun, JobKeys};
 
 /// A run of a job's slot, for the closure that [runs](crate::Job::run_once) it. It holds the
 /// slot's lock, which is renewed until the closure returns.
@@ -24,26 +28,25 @@ use crate::lock::guard::LockGuard;
 /// assert!(matches!(outcome, RunOutcome::Ran(())));
 /// # Ok::<(), Error>(())
 /// ```
-pub struct JobRun<'a> {
-    guard: LockGuard,
-    slot: &'a str,
-    attempt: u32,
-    token: u64,
+///
+/// A run that [`Job::begin`](crate::Job::begin) began belongs to no thread, and
+/// [`finish`](Self::finish) ends it. Dropping the run releases the lock; the attempt counts as one
+/// whose process died.
+#[must_use = "the run ends as soon as it is dropped"]
+pub struct JobRun<'a, T = ThisThread> {
+    pub(super) guard: LockGuard<T>,
+    pub(super) slot: Cow<'a, str>,
+    pub(super) attempt: u32,
+    pub(super) token: u64,
+    pub(super) keys: JobKeys,
+    pub(super) retention: Lease,
 }
 
-impl<'a> JobRun<'a> {
-    pub(crate) fn new(guard: LockGuard, slot: &'a str, attempt: u32, token: u64) -> Self {
-        Self { guard, slot, attempt, token }
-    }
-
-    pub(crate) fn into_guard(self) -> LockGuard {
-        self.guard
-    }
-
+impl<T> JobRun<'_, T> {
     /// The slot.
     #[must_use]
     pub fn slot(&self) -> &str {
-        self.slot
+        &self.slot
     }
 
     /// Which attempt at the slot it is, counted from one.
@@ -58,6 +61,13 @@ impl<'a> JobRun<'a> {
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
+    }
+
+    /// The guard of the slot's lock: whether it [is held](LockGuard::is_held), for how long, a
+    /// channel that tells of a [loss](LockGuard::lost) or of a [revocation
+    /// request](LockGuard::revocation).
+    pub fn guard(&self) -> &LockGuard<T> {
+        &self.guard
     }
 
     /// Whether the slot's lock is held for certain. As
@@ -83,9 +93,42 @@ impl<'a> JobRun<'a> {
     pub fn lost(&self) -> &Receiver<LostReason> {
         self.guard.lost()
     }
+
+    /// Records that the slot has run, or that this attempt has failed.
+    pub(super) fn record(&self, is_done: bool, exit_code: Option<i32>) -> Result<(), Error> {
+        let (raw, JobRun { keys, retention, .. }) = (self.guard.raw(), self);
+        let (keys, owner) = (keys.clone(), raw.hold_owner().clone());
+        let finish = FinishRun { keys, owner, retention: *retention, is_done, exit_code };
+        let (core, _) = raw.parts();
+        let is_recorded = core.running()?.ask(&finish, raw.lock_name())?;
+        if is_recorded { Ok(()) } else { Err(lost(&self.guard)) }
+    }
 }
 
-impl fmt::Debug for JobRun<'_> {
+impl JobRun<'_, AnyThread> {
+    /// Records how the run has ended, and releases the lock of the slot. With an exit code of zero
+    /// the slot has run. With another one this attempt has failed, and the slot may be tried again
+    /// while attempts are left.
+    ///
+    /// # Errors
+    ///
+    /// The run is not recorded, or perhaps not, and the slot may run again:
+    ///
+    /// * [`Error::Lost`] - the lock of the run was lost before, and another process may have begun
+    ///   the slot anew. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - the server did
+    ///   not do it, or did not answer. After `OutcomeUnknown` it may be recorded all the same.
+    ///
+    /// An error of the release is none of this call: the run is recorded.
+    pub fn finish(self, exit_code: i32) -> Result<(), Error> {
+        self.record(exit_code == 0, Some(exit_code))?;
+        // What the server has not acknowledged is finished in the background.
+        drop(self.guard.unlock());
+        Ok(())
+    }
+}
+
+impl<T> fmt::Debug for JobRun<'_, T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("JobRun")
@@ -94,6 +137,31 @@ impl fmt::Debug for JobRun<'_> {
             .field("token", &self.token)
             .finish_non_exhaustive()
     }
+}
+
+/// What [`Job::begin`](crate::Job::begin) found or did.
+///
+/// ```
+/// use wheellock::{Client, RunStart, Wait};
+///
+/// let job = Client::in_memory().job("backup");
+/// let first = job.begin("2026-11-23", Wait::none())?;
+/// assert!(matches!(first, RunStart::Begun(_)));
+/// assert!(matches!(job.begin("2026-11-23", Wait::none())?, RunStart::RunningElsewhere));
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a run that has begun ends as soon as it is dropped"]
+pub enum RunStart<'a, T = AnyThread> {
+    /// It has begun here.
+    Begun(JobRun<'a, T>),
+    /// It had run before.
+    RanAlready,
+    /// It runs elsewhere, and did so until the end of the wait.
+    RunningElsewhere,
+    /// It was tried as often as [allowed](crate::Job::with_max_attempts), and no attempt has
+    /// succeeded.
+    AttemptsUsedUp,
 }
 
 /// What [`Job::run_once`](crate::Job::run_once) found or did.

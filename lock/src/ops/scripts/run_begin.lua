@@ -4,10 +4,13 @@
 -- KEYS[1]  the lock of the slot
 -- KEYS[2]  the record of the slot: a hash
 -- KEYS[3]  the job's counter of tokens
+-- KEYS[4]  the slots that the job ran for last: a sorted set, by when their latest run began
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  owner
 -- ARGV[3]  the most attempts
 -- ARGV[4]  how long the record is kept, in ms
+-- ARGV[5]  the host of the run
+-- ARGV[6]  the slot
 --
 -- Answers {attempt, token}, texts: the run begins. 0: the owner does not have the lock. 1: the slot
 -- has run. 2: no attempt is left. {'LATE', now}: arrived too late, did nothing.
@@ -34,8 +37,9 @@ end
 if redis.call('hget', KEYS[2], 'state') == 'done' then
   return 1
 end
-if redis.call('hget', KEYS[2], 'owner') == ARGV[2] then
-  local answer = {redis.call('hget', KEYS[2], 'attempts'), redis.call('hget', KEYS[2], 'token')}
+local begun = redis.call('hget', KEYS[2], 'token')
+if begun and redis.call('hget', KEYS[2], 'owner') == ARGV[2] then
+  local answer = {redis.call('hget', KEYS[2], 'attempts'), begun}
   redis.call('pexpire', KEYS[2], ARGV[4])
   redis.call('pexpire', KEYS[3], ARGV[4])
   return answer
@@ -44,6 +48,8 @@ local attempts = tonumber(redis.call('hget', KEYS[2], 'attempts') or 0) or 0
 if attempts >= tonumber(ARGV[3]) then
   return 2
 end
+-- Of another type it is an error here, before anything is written.
+redis.call('zcard', KEYS[4])
 -- A new counter is written together with its end.
 local clock = time[1] * 1000000 + time[2]
 local last = tonumber(redis.call('get', KEYS[3]) or '0')
@@ -58,6 +64,15 @@ local token = redis.call('get', KEYS[3])
 redis.call('pexpire', KEYS[2], ARGV[4])
 local counted = ARGV[2] .. ' ' .. (redis.call('hget', KEYS[2], 'counted') or '')
 redis.call('hset', KEYS[2], 'state', 'running', 'owner', ARGV[2], 'attempts', attempts + 1, 'token', token,
-  'counted', string.sub(counted, 1, 1024))
+  'counted', string.sub(counted, 1, 1024), 'host', ARGV[5], 'started', now)
+redis.call('hdel', KEYS[2], 'ended', 'exit')
 redis.call('pexpire', KEYS[2], ARGV[4])
+-- A reply with all slots is of a bounded size.
+if #ARGV[6] <= 1024 then
+  redis.call('zadd', KEYS[4], now, ARGV[6])
+  for _, slot in ipairs(redis.call('zrange', KEYS[4], 0, -101)) do
+    redis.call('zrem', KEYS[4], slot)
+  end
+  redis.call('pexpire', KEYS[4], ARGV[4])
+end
 return {tostring(attempts + 1), token}

@@ -1,9 +1,11 @@
--- Records that a job's slot has run, if the owner still has the slot's lock.
+-- Records how a run of a job's slot has ended, if the owner still has the slot's lock.
 --
 -- KEYS[1]  the lock of the slot
 -- KEYS[2]  the record of the slot: a hash
 -- ARGV[1]  owner
 -- ARGV[2]  how long the record is kept, in ms
+-- ARGV[3]  `done`: the slot has run; `failed`: this attempt has failed
+-- ARGV[4]  the exit code, or an empty text
 --
 -- Answers 1: recorded, now or by an earlier copy. 0: the owner does not have the lock.
 --
@@ -12,7 +14,7 @@
 -- is PEXPIRE, which is allowed on a server that is out of memory, and after a script's first write
 -- HSET is too.
 local owner = redis.call('hget', KEYS[2], 'owner')
-if owner == ARGV[1] and redis.call('hget', KEYS[2], 'state') == 'done' then
+if owner == ARGV[1] and redis.call('hget', KEYS[2], 'state') == ARGV[3] then
   return 1
 end
 -- A key of another type is no lock. What the server refuses this user is an error.
@@ -24,6 +26,8 @@ if has ~= 1 then
   return 0
 end
 redis.call('pexpire', KEYS[2], ARGV[2])
-redis.call('hset', KEYS[2], 'state', 'done', 'owner', ARGV[1])
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('hset', KEYS[2], 'state', ARGV[3], 'owner', ARGV[1], 'ended', now, 'exit', ARGV[4])
 redis.call('pexpire', KEYS[2], ARGV[2])
 return 1

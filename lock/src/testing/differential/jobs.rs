@@ -9,7 +9,7 @@ use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::acquire::Acquire;
 use crate::ops::fenced::FencedAcquire;
-use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys};
+use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns};
 use crate::ops::leader::CurrentLeader;
 use crate::ops::release::ReleaseHold;
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
@@ -23,8 +23,10 @@ enum Action {
     Release { owner: usize },
     Begin { owner: usize, attempts: u32, steps: u32, late: bool },
     GiveBack { owner: usize },
-    Finish { owner: usize, steps: u32 },
+    Finish { owner: usize, steps: u32, is_done: bool },
     HasRun,
+    ListRuns,
+    ReadRuns,
     Lead { owner: usize, steps: u32 },
     Resign { owner: usize },
     AskWhoLeads,
@@ -43,13 +45,16 @@ fn action() -> impl Strategy<Value = Action> {
             |(owner, attempts, steps, late)| Action::Begin { owner, attempts, steps, late }
         ),
         3 => owner.clone().prop_map(|owner| Action::GiveBack { owner }),
-        3 => (owner.clone(), 1..6_u32).prop_map(|(owner, steps)| Action::Finish { owner, steps }),
+        3 => (owner.clone(), 1..6_u32, any::<bool>())
+            .prop_map(|(owner, steps, is_done)| Action::Finish { owner, steps, is_done }),
         2 => Just(Action::HasRun),
+        1 => Just(Action::ListRuns),
+        2 => Just(Action::ReadRuns),
         2 => (owner.clone(), 1..6_u32).prop_map(|(owner, steps)| Action::Lead { owner, steps }),
         1 => owner.prop_map(|owner| Action::Resign { owner }),
         2 => Just(Action::AskWhoLeads),
-        1 => (0..4_usize).prop_map(|key| Action::PutText { key }),
-        1 => (0..5_usize).prop_map(|key| Action::Delete { key }),
+        1 => (0..5_usize).prop_map(|key| Action::PutText { key }),
+        1 => (0..6_usize).prop_map(|key| Action::Delete { key }),
         3 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
     ]
 }
@@ -64,13 +69,14 @@ fn keys() -> JobKeys {
         lock: LockName::parse(&name.job("lock", "noon")).unwrap(),
         record: name.job("record", "noon").into(),
         tokens: name.job_tokens(),
+        runs: name.job_runs(),
     }
 }
 
 fn all_keys() -> Vec<String> {
-    let JobKeys { lock, record, tokens } = keys();
+    let JobKeys { lock, record, tokens, runs } = keys();
     let election = election();
-    let all = [lock.as_str(), &record, election.as_str(), &tokens, &election.token()];
+    let all = [lock.as_str(), &record, election.as_str(), &tokens, &runs, &election.token()];
     all.map(str::to_owned).to_vec()
 }
 
@@ -91,7 +97,9 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
         Action::Begin { owner: by, attempts, steps, late } => {
             let begin = BeginRun {
                 keys: keys(),
+                slot: "noon".into(),
                 owner: owner(by),
+                host: "db3".into(),
                 max_attempts: attempts,
                 retention: lease(steps),
             };
@@ -101,9 +109,15 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             let give_back = GiveBackAttempt { record: keys().record, owner: owner(by) };
             worlds.compare(&give_back, false)
         }
-        Action::Finish { owner: by, steps } => {
-            let finish = FinishRun { keys: keys(), owner: owner(by), retention: lease(steps) };
-            worlds.compare(&finish, false)
+        Action::Finish { owner: by, steps, is_done } => {
+            let (keys, owner, retention) = (keys(), owner(by), lease(steps));
+            let exit_code = (steps > 2).then_some(i32::from(!is_done));
+            worlds.compare(&FinishRun { keys, owner, retention, is_done, exit_code }, false)
+        }
+        Action::ListRuns => worlds.compare(&ListRuns(keys().runs), false),
+        Action::ReadRuns => {
+            let JobKeys { lock, record, .. } = keys();
+            worlds.compare(&ReadRuns { keys: vec![(lock.as_str().into(), record)] }, false)
         }
         Action::HasRun => worlds.compare(&HasRun(keys().record), false),
         Action::Lead { owner: by, steps } => {

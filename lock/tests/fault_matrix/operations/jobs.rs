@@ -53,6 +53,13 @@ pub(super) const ROWS: &[Row] = &[
         .before(Script("acquire"))
         .foreign(record)
         .lasting(left_by_a_job),
+    Row::new((JOBS, "list the runs", "Job::runs"), Command("ZRANGE"), runs)
+        .prepare(|run| run_job(run).inspect(|_| settle(run.client)))
+        .foreign(|name| format!("wheellock_job_runs:{{{name}}}"))
+        .lasting(left_by_a_job),
+    Row::new((JOBS, "read the runs", "Job::runs"), Script("run_read"), runs)
+        .prepare(|run| run_job(run).inspect(|_| settle(run.client)))
+        .lasting(left_by_a_job),
     Row::new((JOBS, "who leads", "LeaderElection::leader"), Script("leader"), |run| {
         run.client.leader_election(&run.name).leader().map(answered)
     })
@@ -73,6 +80,10 @@ fn run_job(run: &CellRun<'_>) -> Result<Returned, Error> {
     }
 }
 
+fn runs(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.client.job(&run.name).runs().map(answered)
+}
+
 fn begin_and_hear_nothing(run: &CellRun<'_>) -> Result<Returned, Error> {
     hear_nothing(run, "run_begin", || run_job(run).unwrap_err(), "run_give_back")
 }
@@ -83,5 +94,6 @@ fn record(name: &str) -> String {
 
 /// They have a time to live, of a week.
 fn left_by_a_job(name: &str) -> Vec<String> {
-    vec![record(name), format!("wheellock_job_token:{{{name}}}")]
+    let of_job = |key: &str| format!("wheellock_job_{key}:{{{name}}}");
+    vec![record(name), of_job("token"), of_job("runs")]
 }

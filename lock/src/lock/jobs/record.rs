@@ -1,0 +1,112 @@
+//! What is remembered of the runs of a job.
+
+use std::time::{Duration, SystemTime};
+
+use crate::ops::RunFields;
+
+#[cfg(feature = "serde")]
+use crate::model::serialize::known_unix_millis;
+
+/// The latest run of one slot of a job: what [`Job::runs`](crate::Job::runs) returns. Times are by
+/// the server's clock. What is `None` is not known: the run was one of a version that did not say
+/// it.
+///
+/// ```
+/// use wheellock::{Client, RunState};
+///
+/// let job = Client::in_memory().job("report");
+/// let _outcome = job.run_once("2026-11-23", |_run| Ok::<_, wheellock::Error>(()))?;
+/// for run in job.runs()? {
+///     println!("{}: {} on {}", run.slot, run.state, run.host.as_deref().unwrap_or("?"));
+///     assert_eq!(run.state, RunState::Succeeded);
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct RunRecord {
+    /// The slot.
+    pub slot: String,
+    /// How the run ended, or that it has not.
+    pub state: RunState,
+    /// How many attempts the slot has had, this one included.
+    pub attempts: u32,
+    /// The fencing token of the run.
+    pub token: u64,
+    /// The owner of the run, as [`LockGuard::owner`](crate::LockGuard::owner) returns it.
+    pub owner: String,
+    /// The machine of the run.
+    pub host: Option<String>,
+    /// When the run began.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "started_unix_ms", serialize_with = "known_unix_millis")
+    )]
+    pub started: Option<SystemTime>,
+    /// When the run ended. `None` also if it has not, or nobody said so.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "ended_unix_ms", serialize_with = "known_unix_millis")
+    )]
+    pub ended: Option<SystemTime>,
+    /// The exit code, of a run that [has one](crate::JobRun::finish).
+    pub exit_code: Option<i32>,
+}
+
+impl RunRecord {
+    /// `None` if no attempt counts: it was given back.
+    pub(crate) fn of(slot: String, fields: RunFields) -> Option<Self> {
+        let time = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+        let state = match fields.success {
+            Some(true) => RunState::Succeeded,
+            Some(false) => RunState::Failed,
+            None if fields.is_held => RunState::Running,
+            None => RunState::Died,
+        };
+        (fields.attempts > 0).then(|| Self {
+            slot,
+            state,
+            attempts: fields.attempts,
+            token: fields.token,
+            owner: fields.owner,
+            host: fields.host,
+            started: fields.started.and_then(time),
+            ended: fields.ended.and_then(time),
+            exit_code: fields.exit_code,
+        })
+    }
+}
+
+/// How a run ended, or that it has not.
+///
+/// ```
+/// assert_eq!(wheellock::RunState::Succeeded.to_string(), "succeeded");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum RunState {
+    /// The run has begun, and its owner has the lock of the slot.
+    Running,
+    /// The run has succeeded: the slot does not run again.
+    Succeeded,
+    /// The run has failed. The slot may run again while attempts are left.
+    Failed,
+    /// The lock of the slot is gone, and nobody said how the run ended: its process has died or was
+    /// stopped or cut off for longer than the lease, the closure has panicked, or the server did
+    /// not get the record. The slot may run again while attempts are left.
+    Died,
+}
+
+impl std::fmt::Display for RunState {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.pad(match self {
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Died => "died",
+        })
+    }
+}
