@@ -33,6 +33,7 @@ fn it_runs_on_the_server_it_is_given_and_leaves_only_a_record_and_tokens() {
     let left = [
         "redisson_lock_token:{everyday:scheduler}",
         "wheellock_job_record:{everyday:report}:2026-11-23",
+        "wheellock_job_runs:{everyday:report}",
         "wheellock_job_token:{everyday:report}",
     ];
     assert_eq!(keys, left);

@@ -167,7 +167,13 @@ impl Operation for BeginRun {
             if before >= self.max_attempts.into() {
                 return Ok(Value::Integer(2));
             }
-            keyspace.sorted(runs)?;
+            let now = keyspace.now().0;
+            keyspace.expire(record, self.retention.millis_i64());
+            if self.slot.len() <= LONGEST_LISTED {
+                keyspace.sorted_set(runs, self.slot.as_bytes(), now)?;
+                keyspace.sorted_keep_highest(runs, MOST_RUNS)?;
+                keyspace.expire(runs, self.retention.millis_i64());
+            }
             next_token(keyspace, tokens)?;
             let token = keyspace.text_get(tokens)?.unwrap_or_default();
             keyspace.hash_set(record, STATE, RUNNING)?;
@@ -179,16 +185,10 @@ impl Operation for BeginRun {
             // Owners are ASCII.
             counted.truncate(COUNTED_BYTES);
             keyspace.hash_set(record, COUNTED, counted)?;
-            let now = keyspace.now().0;
             keyspace.hash_set(record, HOST, &self.host)?;
             keyspace.hash_set(record, STARTED, now)?;
-            keyspace.hash_delete(record, ENDED)?;
-            keyspace.hash_delete(record, EXIT)?;
-            if self.slot.len() <= LONGEST_LISTED {
-                keyspace.sorted_set(runs, self.slot.as_bytes(), now)?;
-                keyspace.sorted_keep_highest(runs, MOST_RUNS)?;
-                keyspace.expire(runs, self.retention.millis_i64());
-            }
+            keyspace.hash_set(record, ENDED, "")?;
+            keyspace.hash_set(record, EXIT, "")?;
         }
         keyspace.expire(record, self.retention.millis_i64());
         keyspace.expire(tokens, self.retention.millis_i64());

@@ -48,8 +48,17 @@ local attempts = tonumber(redis.call('hget', KEYS[2], 'attempts') or 0) or 0
 if attempts >= tonumber(ARGV[3]) then
   return 2
 end
--- Of another type it is an error here, before anything is written.
-redis.call('zcard', KEYS[4])
+-- Where there is no record yet, this only asks whether the server would refuse it.
+redis.call('pexpire', KEYS[2], ARGV[4])
+-- A slot is listed before its record is there: a list may name slots without a record. A longer one is
+-- not listed, so that a reply with all of them is of a bounded size.
+if #ARGV[6] <= 1024 then
+  redis.call('zadd', KEYS[4], now, ARGV[6])
+  redis.call('pexpire', KEYS[4], ARGV[4])
+  for _, slot in ipairs(redis.call('zrange', KEYS[4], 0, -101)) do
+    redis.call('zrem', KEYS[4], slot)
+  end
+end
 -- A new counter is written together with its end.
 local clock = time[1] * 1000000 + time[2]
 local last = tonumber(redis.call('get', KEYS[3]) or '0')
@@ -60,19 +69,9 @@ else
   redis.call('pexpire', KEYS[3], ARGV[4])
 end
 local token = redis.call('get', KEYS[3])
--- Where there is no record yet, this only asks whether the server would refuse it.
-redis.call('pexpire', KEYS[2], ARGV[4])
 local counted = ARGV[2] .. ' ' .. (redis.call('hget', KEYS[2], 'counted') or '')
 redis.call('hset', KEYS[2], 'state', 'running', 'owner', ARGV[2], 'attempts', attempts + 1, 'token', token,
-  'counted', string.sub(counted, 1, 1024), 'host', ARGV[5], 'started', now)
-redis.call('hdel', KEYS[2], 'ended', 'exit')
+  'counted', string.sub(counted, 1, 1024), 'host', ARGV[5], 'started', now,
+  'ended', '', 'exit', '')
 redis.call('pexpire', KEYS[2], ARGV[4])
--- A reply with all slots is of a bounded size.
-if #ARGV[6] <= 1024 then
-  redis.call('zadd', KEYS[4], now, ARGV[6])
-  for _, slot in ipairs(redis.call('zrange', KEYS[4], 0, -101)) do
-    redis.call('zrem', KEYS[4], slot)
-  end
-  redis.call('pexpire', KEYS[4], ARGV[4])
-end
 return {tostring(attempts + 1), token}

@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_node_made_after_an_abort_refuses_the_calls_from_before() {
         let mut nodes = Nodes::for_test();
-        let ping = |node: &Node, began| node.ping(Duration::from_millis(1), CallGeneration(began));
+        let ping = |node: &Node, began| node.ping(Duration::from_secs(10), CallGeneration(began));
         for aborts in 1..3 {
             nodes.count_abort();
             let address = address(u16::try_from(aborts).unwrap());
