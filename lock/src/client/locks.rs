@@ -36,12 +36,13 @@ pub struct Locks {
 }
 
 /// The beginnings of keys that belong to a lock of another name, to a job, or to a client.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
     "redisson_lock_token:",
     "redisson_unlock_latch:",
     "wheellock_job_record:",
+    "wheellock_job_runs:",
     "wheellock_job_token:",
     "wheellock_request:",
     "wheellock_client:",

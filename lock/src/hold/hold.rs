@@ -213,9 +213,15 @@ impl Hold {
         was_cached
     }
 
-    /// If it is cached, the calling thread has its last guard again.
-    pub(crate) fn undo_cache(&self) -> bool {
-        self.state.lock().uncache()
+    /// If it is cached, the calling thread has its last guard again. `is_first`: it was cached for
+    /// the first time, which does not count then.
+    pub(crate) fn undo_cache(&self, is_first: bool) -> bool {
+        let mut state = self.state.lock();
+        let was_cached = state.uncache();
+        if was_cached && is_first {
+            state.forget_cache_until();
+        }
+        was_cached
     }
 
     /// Another client has asked for it: its next release goes to the server.
@@ -233,6 +239,13 @@ impl Hold {
         let nanos = self.nanos_at(now);
         let state = self.state.lock();
         state.is_cached() && state.cache_until() <= nanos
+    }
+
+    /// Until when it may be cached, if it was cached, and whether it is.
+    pub(crate) fn cache_until(&self) -> Option<(Instant, bool)> {
+        let state = self.state.lock();
+        let until = state.cache_until();
+        (until > 0).then(|| (self.at_nanos(until), state.is_cached()))
     }
 
     /// Since when it is cached, if it is.

@@ -230,6 +230,13 @@ impl State {
         self.cold.as_ref().map_or(0, |cold| cold.cache_until)
     }
 
+    /// As if it had never been cached.
+    pub(crate) fn forget_cache_until(&mut self) {
+        if let Some(cold) = &mut self.cold {
+            cold.cache_until = 0;
+        }
+    }
+
     /// Another client has asked for it.
     pub(crate) fn set_wanted(&mut self) {
         self.cold.get_or_insert_default().is_wanted = true;

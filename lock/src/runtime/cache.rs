@@ -42,18 +42,16 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     // 3. A thread of this client that began to wait just now looks for a cached hold before it
     //    sleeps: this thread sees the waiter, or the waiter sees the hold.
     fence(Ordering::SeqCst);
-    if waits.waiters() > 0 && waits.waits_for(hold) && hold.undo_cache() {
+    if waits.waiters() > 0 && waits.waits_for(hold) && hold.undo_cache(cached.until.is_some()) {
         return false;
     }
     if let Some(label) = label {
         core.watchdog.context.counters.acquires().hold_ended(hold.kind, label, || held_for);
     }
     tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
-    // 4. Once for each hold: it is looked at when its time is over.
+    // 4. It is looked at when its time is over. Later the scheduler sees to that.
     if let Some(until) = cached.until {
-        // A tick before: the ticker comes late by up to one.
-        let by = until.checked_sub(core.settings.tick).map_or(now, |by| by.max(now));
-        core.watchdog.scheduler.look_by(hold, by);
+        core.watchdog.scheduler.look_by_cache_end(hold, until, now);
     }
     true
 }

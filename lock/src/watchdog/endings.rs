@@ -82,13 +82,15 @@ impl Watchdog {
         }
     }
 
-    /// Ends a hold that is cached. A renewal thread releases it. Nothing happens if the hold is not
-    /// cached any more. Reads no clock.
-    pub(crate) fn release_cached(&self, hold: &Arc<Hold>, end: CacheEnd) {
-        if hold.end_cached() {
+    /// Ends a hold that is cached. A renewal thread releases it. False if the hold is not cached any
+    /// more: nothing happens. Reads no clock.
+    pub(crate) fn release_cached(&self, hold: &Arc<Hold>, end: CacheEnd) -> bool {
+        let was_cached = hold.end_cached();
+        if was_cached {
             self.context.holds.cache.count_end(end);
             self.end_in_background(hold, None);
         }
+        was_cached
     }
 
     /// Counts a loss and reports it to the user, unless nobody has it.

@@ -89,7 +89,8 @@ impl Scheduler {
             TimerSlot::Unscheduled | TimerSlot::Removed => None,
         });
         let at = [renewed_at, self.long_hold_at(hold), before].into_iter().flatten().min();
-        self.move_to(hold, at.map_or(end, |at| at.min(end)));
+        let at = at.map_or(end, |at| at.min(end));
+        self.move_to(hold, self.by_cache_end(hold, at, sent_at));
         true
     }
 
@@ -106,7 +107,8 @@ impl Scheduler {
         let spreading = self.schedule.spreading(renewal_lease, sent_at, per_server, quota);
         let at = self.schedule.renew_at(renewal_lease, sent_at, per_server, spreading);
         let at = self.long_hold_at(hold).map_or(at, |long| long.min(at));
-        self.move_to(hold, at.min(lease.valid_until(sent_at)));
+        let at = at.min(lease.valid_until(sent_at));
+        self.move_to(hold, self.by_cache_end(hold, at, sent_at));
     }
 
     /// Renewals of these holds failed. Each is tried again until its validity ends, in ever shorter
@@ -134,7 +136,7 @@ impl Scheduler {
             if let (Some(end), Some(lease)) = (hold.valid_until(), lease) {
                 let left = end.saturating_duration_since(now);
                 let pause = pause(left, lease).max(MIN_PAUSE);
-                self.move_to(hold, (now + pause).min(end));
+                self.move_to(hold, self.by_cache_end(hold, (now + pause).min(end), now));
             }
         }
         self.context.counters.retries(count);
@@ -147,13 +149,33 @@ impl Scheduler {
         }
     }
 
-    /// Has a hold looked at by `at`, or earlier if that is due.
-    pub(crate) fn look_by(&self, hold: &Arc<Hold>, at: Instant) {
+    /// Has a hold that is cached until then looked at in time, or earlier if that is due.
+    pub(crate) fn look_by_cache_end(&self, hold: &Arc<Hold>, until: Instant, now: Instant) {
+        let at = self.before_cache_end(until).max(now);
         if let TimerSlot::Scheduled(_, due) = hold.timer_slot()
             && at < hold.at_nanos(due)
         {
             self.move_to(hold, at);
         }
+    }
+
+    /// When to look at a hold that is due at `at`: in time for the end of its cache, unless that is
+    /// over and the hold in use.
+    pub(crate) fn by_cache_end(&self, hold: &Hold, at: Instant, now: Instant) -> Instant {
+        if !self.context.holds.cache.is_used() {
+            return at;
+        }
+        match hold.cache_until() {
+            Some((until, is_cached)) if is_cached || self.before_cache_end(until) > now => {
+                at.min(self.before_cache_end(until))
+            }
+            _ => at,
+        }
+    }
+
+    /// A tick before: the ticker comes late by up to one.
+    fn before_cache_end(&self, until: Instant) -> Instant {
+        until.checked_sub(self.context.settings.tick).unwrap_or(until)
     }
 
     /// Moves a hold to `at` on the wheel.

@@ -49,8 +49,7 @@ fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due
         return None;
     };
     // Before the next tick.
-    if hold.is_cache_over(now + settings.tick) {
-        watchdog.release_cached(hold, CacheEnd::Expired);
+    if hold.is_cache_over(now + settings.tick) && watchdog.release_cached(hold, CacheEnd::Expired) {
         return None;
     }
     if let Some(held) = hold.report_long(now, settings.long_hold) {
@@ -64,6 +63,7 @@ fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due
     }
     // What is not renewed is looked at next at its end, or when it is to be reported as long.
     let long_at = hold.long_at(settings.long_hold).filter(|_| !is_due);
-    watchdog.scheduler.move_to(hold, long_at.map_or(end, |long_at| long_at.min(end)));
+    let next = long_at.map_or(end, |long_at| long_at.min(end));
+    watchdog.scheduler.move_to(hold, watchdog.scheduler.by_cache_end(hold, next, now));
     is_due.then(|| Due::new(hold, at, end))
 }

@@ -48,6 +48,35 @@ fn its_time_is_not_prolonged_by_use() {
 }
 
 #[test]
+fn its_time_ends_between_two_renewals() {
+    const GIVEN: Duration = Duration::from_secs(9);
+    const SECOND: Duration = Duration::from_secs(1);
+    let world = InMemory::new();
+    let (client, rival) = (world.client(), world.client());
+    let lock = client.lock("a").with_cache(GIVEN);
+    for uses in [1, 2] {
+        // Renewed after ten seconds, cached or in use.
+        let first = lock.lock().unwrap();
+        world.clock.advance(SECOND * 5);
+        first.unlock().unwrap();
+        if uses == 1 {
+            world.clock.advance(SECOND * 8);
+        } else {
+            let second = lock.lock().unwrap();
+            world.clock.advance(SECOND * 7);
+            second.unlock().unwrap();
+            world.clock.advance(SECOND);
+        }
+        assert_eq!(client.stats().cache.cached, 1);
+        assert!(client.stats().renewed >= uses);
+        assert!(!is_free(&rival, "a"));
+        world.clock.advance(SECOND + MILLISECOND * 10);
+        wait_until("it is free", SOON, || is_free(&rival, "a"));
+        assert_eq!(client.stats().cache.expired, uses);
+    }
+}
+
+#[test]
 fn of_too_many_the_one_that_is_idle_longest_is_released() {
     let world = InMemory::new();
     let client = built(world.builder().max_cached_locks(3));
