@@ -322,6 +322,8 @@ pub(crate) struct Serve {
     pub(crate) pattern: String,
 
     /// Scan the server no sooner than S seconds after the last scan has ended
+    ///
+    /// After a scan that took longer than that, the server is left alone for as long as the scan took.
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub(crate) refresh: Duration,
 

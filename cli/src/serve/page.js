@@ -55,6 +55,7 @@ function entry(lock) {
   const first = lock.holders[0];
   const others = lock.holder_count - 1;
   if (first) made.holder = (first.label ?? first.owner) + (others > 0 ? ` and ${count(others, "other", "others")}` : "");
+  else if (lock.kind === "expirable-semaphore") made.holder = `${lock.number} free`;
   else if (lock.number !== null) made.holder = `value ${lock.number}`;
   else made.holder = "";
   made.waiters = lock.waiters.elsewhere;
@@ -219,8 +220,9 @@ function draw(graph) {
   const middles = new Map(columns[0].map((client) => [client, middle(client)]));
   columns[0].sort((one, other) => middles.get(one) - middles.get(other));
   columns[0].forEach((node, place) => places.set(node, place));
-  const y = (node) => top + places.get(node) * (height + gap);
   const tallest = Math.max(columns[0].length, columns[1].length);
+  const lengthOf = (node) => columns[graph.nodes[node].kind === "lock" ? 1 : 0].length;
+  const y = (node) => top + (places.get(node) + (tallest - lengthOf(node)) / 2) * (height + gap);
   const picture = byId("graph");
   picture.setAttribute("viewBox", `0 0 ${width} ${2 * top + tallest * (height + gap)}`);
   const head = svg("marker", { id: "head", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" });
@@ -272,7 +274,8 @@ function showAge() {
   if (!state.scan) return;
   const age = performance.now() - state.takenAt;
   const at = new Date(Date.now() - age).toLocaleTimeString();
-  setText(byId("age"), `as of ${at}; the scan took ${time(state.scan.took_ms)}${isPaused ? "; paused" : ""}`);
+  const took = state.scan.took_ms;
+  setText(byId("age"), `as of ${at}; the scan took ${took < 1000 ? `${took} ms` : time(took)}${isPaused ? "; paused" : ""}`);
 }
 
 function showError(text) {
@@ -299,7 +302,7 @@ async function load() {
       setText(byId("totals"), [
         count(holders, "holder", "holders"),
         count(waiters, "waiter", "waiters"),
-        `${endless} without an end`,
+        `${count(endless, "lock", "locks")} without an end`,
       ].join(", "));
       render();
       renderGraph(answer.scan.graph);
@@ -315,7 +318,8 @@ async function load() {
 function schedule() {
   clearTimeout(timer);
   // A page that nobody sees asks for nothing.
-  if (!isPaused && !document.hidden) timer = setTimeout(load, Math.max(1000, state.refresh));
+  // A timer of more than 24 days fires at once.
+  if (!isPaused && !document.hidden) timer = setTimeout(load, Math.min(Math.max(1000, state.refresh), 86400000));
 }
 
 document.addEventListener("visibilitychange", () => {

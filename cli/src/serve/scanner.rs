@@ -1,7 +1,8 @@
 //! The thread that scans the server, and the last scan, which all requests share.
 //!
 //! A request that finds the last scan too old wishes for another and waits for a while. The thread
-//! makes one scan of all wishes, and none sooner than the refresh time after the last.
+//! makes one scan of all wishes, and none sooner than the refresh time after the last. After a long
+//! scan the server is left alone for as long as the scan took.
 
 use std::io;
 use std::sync::Arc;
@@ -34,14 +35,21 @@ pub(crate) struct Latest {
     /// Why the last scan failed, if it did.
     pub(crate) failure: Option<Arc<str>>,
     pub(crate) scans: Scans,
-    /// When the last scan ended, complete or not.
-    ended: Option<Instant>,
+    /// When the last scan ended, complete or not, and how long it took.
+    ended: Option<(Instant, Duration)>,
 }
 
 impl Latest {
-    /// For how long the last scan has been over, or a failure.
+    /// Whether it is too early for another scan.
     fn is_fresh(&self, refresh: Duration, now: Instant) -> bool {
-        self.ended.is_some_and(|ended| now.saturating_duration_since(ended) < refresh)
+        self.ended
+            .is_some_and(|(ended, took)| now.saturating_duration_since(ended) < refresh.max(took))
+    }
+
+    /// How long a request waits for the next scan: not at all if that takes longer all the same.
+    fn patience(&self) -> Duration {
+        let is_slow = self.ended.is_some_and(|(_, took)| took > PATIENCE);
+        if is_slow { Duration::ZERO } else { PATIENCE }
     }
 }
 
@@ -86,7 +94,7 @@ impl Scanner {
         }
         // Full: somebody else has the same wish.
         self.wishes.try_send(()).ok();
-        match timeout(PATIENCE, latest.changed()).await {
+        match timeout(before.patience(), latest.changed()).await {
             Ok(Err(_)) => {
                 let failure = Some(Arc::from("the thread that scans has ended"));
                 Latest { failure, ..before }
@@ -108,6 +116,7 @@ fn scan_on_wish(
         if publish.borrow().is_fresh(settings.refresh, SystemClock.now()) {
             continue;
         }
+        let began = SystemClock.now();
         let scanned = scan(client, settings, &mut seen);
         publish.send_modify(|latest| {
             match scanned {
@@ -121,7 +130,8 @@ fn scan_on_wish(
                     latest.scans.failed += 1;
                 }
             }
-            latest.ended = Some(SystemClock.now());
+            let ended = SystemClock.now();
+            latest.ended = Some((ended, ended.saturating_duration_since(began)));
         });
     }
 }
@@ -137,4 +147,26 @@ fn scan(client: &Client, settings: &Settings, seen: &mut Seen) -> Result<Taken, 
     let snapshot = scan.end(locks.unreadable(), SystemClock.now());
     let json = json(&snapshot.object()).map_err(|error| error.to_string())?;
     Ok(Taken { snapshot, json })
+}
+
+#[cfg(test)]
+mod tests {
+    use wheellock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn the_server_rests_for_the_refresh_time_and_as_long_as_the_scan_took() {
+        let (start, second) = (ManualClock::new().now(), Duration::from_secs(1));
+        assert!(!Latest::default().is_fresh(Duration::MAX, start));
+        let quick = Latest { ended: Some((start, second)), ..Latest::default() };
+        assert!(quick.is_fresh(5 * second, start + 4 * second));
+        assert!(!quick.is_fresh(5 * second, start + 5 * second));
+        assert!(quick.is_fresh(Duration::MAX, start + 5 * second));
+        assert_eq!(quick.patience(), PATIENCE);
+        let slow = Latest { ended: Some((start, 60 * second)), ..Latest::default() };
+        assert!(slow.is_fresh(5 * second, start + 59 * second));
+        assert!(!slow.is_fresh(5 * second, start + 60 * second));
+        assert_eq!(slow.patience(), Duration::ZERO);
+    }
 }
