@@ -216,6 +216,11 @@ fn the_page_is_used_by_keyboard_and_shows_what_is_new() {
     let text = "document.querySelector('#graph g.lock text').textContent";
     assert_eq!(browser.value(text), "nightly");
     browser.assert_harmless(&serving);
+    // Edges of a cycle are marked, wherever they come from.
+    let cycle = "draw({nodes: ['client', 'lock'].map((kind) => ({kind, text: kind})), edges: [
+        {from: 0, to: 1, kind: 'waits', cycle: true}, {from: 1, to: 0, kind: 'holds', cycle: true}]})";
+    let marked = "document.querySelectorAll('#graph path.cycle').length";
+    assert_eq!(browser.value(&format!("({cycle}, {marked})")), json!(2));
 
     // 5. Without the server the rows stay, and the page says of when they are.
     server.kill();
