@@ -253,8 +253,8 @@ fn hostile_names_do_no_harm_in_the_page() {
     ];
     for name in names {
         server.command(&["HSET", name, JAVA, "1"]);
-        // Somebody waits for each, so that all are in the picture too.
     }
+    // Somebody waits for each, so that all are in the picture too.
     let channels: Vec<_> = names.map(|name| format!("redisson_lock__channel:{{{name}}}")).into();
     let mut subscriber = server.connection();
     for channel in &channels {
