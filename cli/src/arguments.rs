@@ -3,6 +3,8 @@
 #![expect(clippy::doc_markdown, reason = "the help is plain text")]
 
 use std::ffi::OsString;
+#[cfg(feature = "serve")]
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ pub(crate) enum Command {
     List(List),
     Watch(Watch),
     Jobs(Jobs),
+    #[cfg(feature = "serve")]
+    Serve(Serve),
     Ask(Ask),
     Unlock(Unlock),
     Bench(Bench),
@@ -286,6 +290,49 @@ pub(crate) struct Jobs {
     /// The job's name
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+}
+
+/// Serve a page with all locks, and metrics for Prometheus
+///
+/// / is a page for a browser, /api has the same as JSON, and /metrics is for Prometheus. Nothing can be
+/// changed. The server is scanned when somebody asks, and not again within the time of --refresh,
+/// however many ask. It ends with a signal.
+///
+/// Who may reach the address may read the names of all locks, unless there is a token.
+#[cfg(feature = "serve")]
+#[derive(Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// The address and port to listen on; port 0 is any free port
+    ///
+    /// Another address than one of this machine alone (127.0.0.1, [::1]) needs a --token-file.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9419")]
+    pub(crate) listen: SocketAddr,
+
+    /// Answer only requests with the token in FILE: as a bearer token, or as a password of any user
+    ///
+    /// At least 16 visible signs of ASCII in one line. The file is read at the start.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Show locks whose names match PATTERN, as in `wheellock list`
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: String,
+
+    /// Scan the server no sooner than S seconds after the last scan has ended
+    ///
+    /// After a scan that took longer than that, the server is left alone for as long as the scan took.
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    pub(crate) refresh: Duration,
+
+    /// What ends the prefix of a name, by which the metrics are grouped
+    ///
+    /// A name without TEXT has the empty prefix. With more than 100 prefixes those with the oldest
+    /// holds are shown, and the others as the prefix `other`.
+    #[arg(long, value_name = "TEXT", default_value = ":", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) prefix_separator: String,
 }
 
 /// Ask the holders of a lock to let it go

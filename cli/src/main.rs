@@ -20,6 +20,8 @@ mod output;
 mod report;
 mod run;
 mod secrets;
+#[cfg(feature = "serve")]
+mod serve;
 mod server;
 mod status;
 mod unlock;
@@ -66,6 +68,8 @@ fn front(words: &[OsString]) -> u8 {
         Command::List(list) => list::list(&list),
         Command::Watch(watch) => watch::watch(&watch),
         Command::Jobs(jobs) => jobs::jobs(&jobs),
+        #[cfg(feature = "serve")]
+        Command::Serve(serve) => serve::serve(serve),
         Command::Ask(ask) => ask::ask(&ask),
         Command::Unlock(unlock) => unlock::unlock(&unlock),
         Command::Bench(bench) => bench::bench(&bench),

@@ -10,7 +10,7 @@ pub(crate) mod guardian;
 mod held;
 mod job;
 pub(crate) mod launch;
-mod signals;
+pub(crate) mod signals;
 mod slot;
 
 use std::error::Error;

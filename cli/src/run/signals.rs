@@ -84,7 +84,7 @@ pub(crate) fn unblock(blocked: &str) -> io::Result<()> {
 }
 
 /// The signals that this process was started to ignore. Only Linux tells; elsewhere there are none.
-fn ignored() -> BTreeSet<i32> {
+pub(crate) fn ignored() -> BTreeSet<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
         .lines()

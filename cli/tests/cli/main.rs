@@ -9,6 +9,8 @@ mod contention;
 mod death;
 mod doctor;
 mod everyday;
+#[cfg(feature = "serve")]
+mod http;
 mod hung_server;
 mod jobs;
 mod loss;
@@ -16,6 +18,10 @@ mod manual;
 mod outcome;
 mod permissions;
 mod secrets;
+#[cfg(feature = "serve")]
+mod serve;
+#[cfg(feature = "serve")]
+mod serve_browser;
 mod signals;
 mod status;
 mod support;

@@ -14,9 +14,18 @@ fn output(words: &[&str]) -> String {
 fn every_command_has_a_manual_page() {
     let page = output(&["man"]);
     assert!(page.contains(".TH wheellock 1"), "{page}");
-    for command in
-        ["run", "status", "list", "watch", "unlock", "bench", "doctor", "completions", "man"]
-    {
+    for command in [
+        "run",
+        "status",
+        "list",
+        "watch",
+        "serve",
+        "unlock",
+        "bench",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         assert!(page.contains(&format!("wheellock\\-{command}(1)")), "{page}");
         let page = output(&["man", command]);
         assert!(page.contains(&format!(".TH wheellock-{command} 1")), "{page}");

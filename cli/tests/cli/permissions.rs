@@ -3,6 +3,10 @@
 use rustix::process::Signal;
 use wheellock_fixture::{Server, TestProcess, wait_until};
 
+#[cfg(feature = "serve")]
+use crate::http::get;
+#[cfg(feature = "serve")]
+use crate::support::{FAILED, holding, spawn, wait_until_one_waits};
 use crate::support::{
     LOST, NOT_ACQUIRED, PATIENCE, SLEEP, SUCCESS, ended, id, process_id, send, wheellock,
 };
@@ -116,4 +120,45 @@ fn the_guides_user_of_plain_locks_and_its_additions_suffice() {
     let shown = asked.ran(&words, SUCCESS);
     assert!(shown.contains("orders:asked: fenced, held by"), "{shown}");
     asked.assert_nothing_refused();
+}
+
+#[cfg(feature = "serve")]
+#[test]
+fn the_guides_user_of_the_page_suffices_and_can_change_nothing() {
+    let (server, lines) = server_with("ACL SETUSER page ");
+    assert_eq!(lines, 1);
+    let owner = "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:42";
+    server.command(&["HSET", "orders:lock", owner, "1"]);
+    server.command(&["HSET", "orders:shared", "mode", "read", owner, "1"]);
+    server.command(&["SET", "orders:simple", owner]);
+    server.command(&["SET", "orders:number", "7"]);
+    server.command(&["SET", "orders:data", "other data"]);
+    let (_holder, _) = holding(&server, &["--fair"]);
+    let _waiter = spawn(&server, &["--fair"], &["true"]);
+    wait_until_one_waits(&server);
+    let asked = Asked::new(server, "page");
+    let words = ["serve", "--listen", "127.0.0.1:0", "--refresh", "0"];
+    let mut process = asked.spawn(&words);
+    let line = process.wait_for_line("listening on http://", PATIENCE);
+    let address = line.trim_start_matches("listening on http://").trim_end_matches('/');
+    let address = address.parse().unwrap();
+    // The label of the holder and the waiter are known once their client has written its record.
+    wait_until("all is shown", PATIENCE, || {
+        let body = get(address, "/api", &[]).body;
+        let parts = ["\"holders\":4", "\"waiters\":1", "\"unreadable\":0", "\"label\":\"wheellock"];
+        parts.iter().all(|part| body.contains(part))
+    });
+    asked.ran(&["list"], SUCCESS);
+    asked.assert_nothing_refused();
+    // The user may change nothing.
+    let url = format!("page:password@{}", asked.server.address());
+    for words in
+        [&["run", "orders:new", "--", "true"][..], &["unlock", "--force", "--yes", "orders:lock"]]
+    {
+        let mut command = wheellock(words);
+        let (code, output) =
+            ended(TestProcess::spawn(command.env("REDIS_URL", format!("redis://{url}/"))));
+        assert_eq!(code, FAILED, "{words:?}: {output}");
+    }
+    assert_eq!(asked.server.command(&["HLEN", "orders:lock"]).integer(), 1);
 }
