@@ -55,8 +55,9 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<String>,
 }
 
-/// A call during which the process stood still for so long may run out of time, whatever the fault.
-const STOOD_STILL: Duration = Duration::from_millis(100);
+/// A call during which the process stood still for so long may run out of time, whatever the fault:
+/// the last attempt of a call that is refused each time has some tens of milliseconds.
+const STOOD_STILL: Duration = Duration::from_millis(10);
 
 impl Outcome {
     /// Whether the call ran out of time and the process stood still meanwhile. Then the outcome says

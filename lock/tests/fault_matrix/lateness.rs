@@ -11,7 +11,7 @@ use crate::common::{pause, timed};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A pause that ends no later than this is on time.
-const ON_TIME: Duration = Duration::from_millis(20);
+const ON_TIME: Duration = Duration::from_millis(10);
 
 /// By how much all pauses of a thread ended late, in ns.
 static LATENESS: LazyLock<&AtomicU64> = LazyLock::new(|| {
