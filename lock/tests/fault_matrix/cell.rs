@@ -82,12 +82,15 @@ impl Cell {
         format!("{family}: {name}: {}{cut}: {times}", self.fault.name())
     }
 
-    /// Whether the call may end so too. A node that was restarted refuses everything until it has
-    /// joined its cluster again: how far it is when the call ends depends on the machine.
+    /// Whether the call may end so too, as that depends on the machine. A node that was restarted
+    /// refuses everything until it has joined its cluster again. And the last attempt of a call that
+    /// is refused each time has milliseconds: without an answer in time the outcome is unknown.
     pub(crate) fn may_end(&self, word: &str) -> bool {
-        self.fault == Fault::Restarted
-            && self.row.kind == Kind::InCluster
-            && matches!(word, "unknown" | "`CLUSTERDOWN`")
+        let is_joining = self.fault == Fault::Restarted && self.row.kind == Kind::InCluster;
+        let is_refused = self.times == Times::Every && self.fault.name().starts_with('`');
+        word == "unknown" && (is_joining || is_refused)
+            || is_joining && word == "`CLUSTERDOWN`"
+            || is_refused && word == self.fault.name()
     }
 
     pub(crate) fn run(&self, place: &Place) -> Outcome {

@@ -161,6 +161,8 @@ fn a_majority_hears_of_a_request_on_one_server() {
     let clients = servers.each_ref().map(|server| built(Client::builder().url(&server.url())));
     let other = Client::connect(&servers[1].url()).unwrap();
     let guard = Client::red_lock(&clients, "a").lock().unwrap();
+    // A server that answered late is locked with the next renewals.
+    wait_until("it is held on the server", SOON * 6, || other.lock("a").is_locked().unwrap());
     assert!(!guard.is_asked());
     ask_until(&other.lock("a"), "deploy", || guard.is_asked());
     assert_eq!(guard.revocation().recv_timeout(SOON).unwrap().reason, "deploy");
