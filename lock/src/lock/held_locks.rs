@@ -66,6 +66,8 @@ struct State {
     lost: Option<Error>,
     /// Until the quorum is lost or released.
     listeners: Vec<Arc<dyn HoldListener>>,
+    /// Whether the clients of the holds hear requests, also that of a hold that joins.
+    hears_requests: bool,
     /// Set once one of the holds was asked for.
     revocation: Option<Revocation>,
 }
@@ -131,8 +133,13 @@ impl HeldLocks {
             guard.leave_group(&self.listener());
             return Some(guard);
         }
+        let core = state.hears_requests.then(|| guard.parts().0);
         let replaced = state.guards.insert(position, guard);
         state.update_views();
+        drop(state);
+        if let Some(core) = core {
+            core.waits.hear_requests(&core.store);
+        }
         replaced
     }
 
@@ -302,8 +309,9 @@ impl HeldLocks {
     }
 
     /// Notifies `listener` of a request for one of the holds too. Their clients hear requests from now
-    /// on.
+    /// on, and the client of a hold that joins does from then on.
     pub(crate) fn hear_requests(&self, listener: Arc<dyn HoldListener>) {
+        self.state.lock().hears_requests = true;
         for MemberHold { core, .. } in self.members() {
             core.waits.hear_requests(&core.store);
         }

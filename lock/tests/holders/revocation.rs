@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{SOON, built, settle, wait_for_a_waiter};
 use crossbeam_channel::TryRecvError;
-use wheellock::{Client, Error, Guard, Lock, OwnedGuard};
+use wheellock::{Client, Error, Guard, Lock, ManualClock, Memory, OwnedGuard};
 use wheellock_fixture::{Server, wait_until};
 
 /// Asks until the holder has heard: the server confirms a subscription after a moment. Behind one
@@ -169,6 +170,23 @@ fn a_majority_hears_of_a_request_on_one_server() {
     assert!(guard.is_asked() && guard.is_held());
     guard.unlock().unwrap();
     clients.iter().for_each(settle);
+}
+
+#[test]
+fn a_server_that_joins_a_red_lock_later_hears_too() {
+    let clock = ManualClock::new();
+    let memories = [(); 3].map(|()| Memory::with_clock(Arc::new(clock.clone())));
+    let clients = memories.each_ref().map(|memory| built(Client::builder().in_memory(memory)));
+    let others = memories.each_ref().map(|memory| built(Client::builder().in_memory(memory)));
+    let rival = others[2].lock("a").lock().unwrap();
+    let guard = Client::red_lock(&clients, "a").lock().unwrap();
+    assert!(!guard.is_asked());
+    rival.unlock().unwrap();
+    wait_until("the third has joined", SOON, || {
+        clock.advance(Duration::from_secs(10));
+        guard.held_on() == 3
+    });
+    ask_until(&others[2].lock("a"), "deploy", || guard.is_asked());
 }
 
 #[test]
