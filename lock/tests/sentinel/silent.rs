@@ -8,7 +8,8 @@ use wheellock::{Client, ClientBuilder, LostReason};
 use wheellock_fixture::{Fault, Proxy, Server, wait_until};
 
 use super::{SECOND, asking, listened, pair, wait_until_followed};
-use crate::common::{SOON, built, pause, timed};
+use crate::SOON;
+use crate::common::{built, pause, timed};
 use crate::fake::FakeSentinel;
 
 #[test]

@@ -3,7 +3,8 @@
 use wheellock_fixture::{Server, wait_until};
 
 use super::{SECOND, asking, exists, wait_until_at, wait_until_followed};
-use crate::common::{SOON, built};
+use crate::SOON;
+use crate::common::built;
 use crate::fake::FakeSentinel;
 
 /// A replica has heard of all this, and of nothing that comes later.

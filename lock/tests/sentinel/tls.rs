@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use crate::SOON;
 use crate::common::certificates::{believing, ours_over_tls};
 use crate::common::user::{behind, known_to};
-use crate::common::{SLACK, SOON, built, timed, wait_for_a_waiter};
+use crate::common::{SLACK, built, timed, wait_for_a_waiter};
 use wheellock::{Client, ClientBuilder, Error, LostReason, TlsSettings};
 use wheellock_fixture::{Certificates, ClientCertificates, Sentinels, Server, wait_until};
 
