@@ -75,11 +75,12 @@
 // Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: forks)`.
 
 // From the top, each importing only what is below it: `doctor` looks at the server; `client`
-// creates all the rest; `semaphore` and `lock` are what users hold; `runtime` is one client in one
-// process; `watchdog` renews and releases; `ledger` has every release; `store` sends operations to
+// creates all the rest; `recipes` are built of locks; `semaphore` and `lock` are what users hold;
+// `admin` is what operators ask; `runtime` is one client in one process; `watchdog` renews and releases; `ledger` has every release; `store` sends operations to
 // servers; `hold` is what is held; `ops` has the scripts; `events` reports and counts; `model` has
 // values, rules, and what stands for the clock and threads.
 
+mod admin;
 mod client;
 mod doctor;
 mod error;
@@ -90,6 +91,7 @@ mod ledger;
 mod lock;
 mod model;
 mod ops;
+mod recipes;
 mod runtime;
 mod semaphore;
 mod store;
@@ -104,27 +106,27 @@ pub use hashed_wheel::{Clock, ManualClock, Summary, SystemClock};
 #[cfg(feature = "redis")]
 pub use redis;
 
+pub use crate::admin::ask::Asked;
+pub use crate::admin::locks::Locks;
+pub use crate::admin::status::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner, Waiters};
 pub use crate::client::builder::ClientBuilder;
 pub use crate::client::client::{Client, ShutdownReport};
-pub use crate::client::locks::Locks;
 pub use crate::doctor::diagnosis::{Check, CheckState, Diagnosis};
 pub use crate::error::{Error, LostReason, Reason};
 pub use crate::events::acquires::{AcquireCounts, Acquires};
 pub use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder, Warning};
 pub use crate::events::stats::{CacheStats, Losses, Stats};
 pub use crate::hold::revocation::Revocation;
-pub use crate::lock::ask::Asked;
-pub use crate::lock::election::{Campaign, Leader, LeaderChanges, LeaderElection, Term};
 pub use crate::lock::guard::{AnyThread, FencedGuard, Guard, LockGuard, OwnedGuard, ThisThread};
-pub use crate::lock::jobs::{Job, JobRun, RunOutcome, RunRecord, RunStart, RunState};
 pub use crate::lock::lock::{FencedLock, Lock};
 pub use crate::lock::multi::{guard::MultiGuard, lock::MultiLock};
 pub use crate::lock::read_write::ReadWriteLock;
 pub use crate::lock::red::{guard::RedGuard, lock::RedLock};
 pub use crate::lock::revocation_future::RevocationFuture;
-pub use crate::lock::status::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner, Waiters};
 pub use crate::lock::{any_lock::AnyLock, lost_future::LostFuture};
 pub use crate::model::{backoff::Backoff, permit_id::PermitId, settings::Replicas, wait::Wait};
+pub use crate::recipes::election::{Campaign, Leader, LeaderChanges, LeaderElection, Term};
+pub use crate::recipes::jobs::{Job, JobRun, RunOutcome, RunRecord, RunStart, RunState};
 pub use crate::semaphore::guard::SemaphoreGuard;
 pub use crate::semaphore::permit::{Permit, Permits};
 pub use crate::semaphore::semaphore::Semaphore;

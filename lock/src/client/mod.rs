@@ -2,4 +2,3 @@
 
 pub(crate) mod builder;
 pub(crate) mod client;
-pub(crate) mod locks;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::admin::status::HolderKind;
 use crate::client::client::Client;
 use crate::doctor::diagnosis::{Check, CheckState, Diagnosis};
 use crate::doctor::measure::{self, now};
 use crate::doctor::permissions::{Missing, NO_OPERATION, Question, Questions, Setting};
 use crate::doctor::rules::{self, ClockReadings, Facts, Failover, Replication};
 use crate::error::Error;
-use crate::lock::status::HolderKind;
 use crate::model::settings::Replicas;
 use crate::ops::value::Value;
 use crate::runtime::client_core::ClientCore;

@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::admin::ask::{Asked, ask};
+use crate::admin::status::{Holder, Waiters, status_of};
 use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
 use crate::lock::acquire::acquire;
 use crate::lock::any_lock::{AnyLock, AsMember, MemberLock};
-use crate::lock::ask::{Asked, ask};
 use crate::lock::guard::{FencedGuard, Guard, LockGuard, OwnedGuard};
 use crate::lock::spec::LockSpec;
-use crate::lock::status::{Holder, Waiters, status_of};
 use crate::model::backoff::Backoff;
 use crate::model::kind::{Kind, Layout};
 use crate::model::owner::LocalHolder;

@@ -6,11 +6,8 @@
 pub(crate) mod acquire;
 pub(crate) mod acquire_many;
 pub(crate) mod any_lock;
-pub(crate) mod ask;
-pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod held_locks;
-pub(crate) mod jobs;
 pub(crate) mod lock;
 pub(crate) mod lost_future;
 pub(crate) mod multi;
@@ -19,4 +16,3 @@ pub(crate) mod read_write;
 pub(crate) mod red;
 pub(crate) mod revocation_future;
 pub(crate) mod spec;
-pub(crate) mod status;

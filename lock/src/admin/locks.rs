@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
+use crate::admin::status::{LockStatus, status_of};
 use crate::error::Error;
-use crate::lock::status::{LockStatus, status_of};
 use crate::model::name::LockName;
 use crate::ops::Scan;
 use crate::runtime::client_core::ClientCore;

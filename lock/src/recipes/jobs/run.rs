@@ -7,9 +7,9 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
 use crate::lock::guard::{AnyThread, FromRawGuard as _, LockGuard, ThisThread};
-use crate::lock::jobs::job::lost;
 use crate::model::lease::Lease;
 use crate::ops::{FinishRun, JobKeys};
+use crate::recipes::jobs::job::lost;
 
 /// A run of a job's slot, for the closure that [runs](crate::Job::run_once) it. It holds the
 /// slot's lock, which is renewed until the closure returns.

@@ -9,8 +9,6 @@ use crate::error::{Error, LostReason};
 use crate::ledger::release::Release;
 use crate::lock::acquire::acquire;
 use crate::lock::guard::{FromRawGuard, LockGuard, ThisThread};
-use crate::lock::jobs::record::RunRecord;
-use crate::lock::jobs::run::{JobRun, RunOutcome, RunStart};
 use crate::lock::spec::{LockSpec, Nesting};
 use crate::model::kind::Kind;
 use crate::model::label::host;
@@ -20,6 +18,8 @@ use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
 use crate::ops::value::ServerTime;
 use crate::ops::{BeginRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns, RunBegun};
+use crate::recipes::jobs::record::RunRecord;
+use crate::recipes::jobs::run::{JobRun, RunOutcome, RunStart};
 use crate::runtime::client_core::ClientCore;
 
 /// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to

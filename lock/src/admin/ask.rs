@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::admin::status::status_of;
 use crate::error::Error;
-use crate::lock::status::status_of;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::ops::KEPT;

@@ -3,19 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::admin::status::status_within;
 use crate::error::Error;
-use crate::lock::election::campaign::{Campaign, TermCallback};
-use crate::lock::election::changes::LeaderChanges;
-use crate::lock::election::term::Term;
 use crate::lock::guard::OwnedGuard;
 use crate::lock::lock::Lock;
 use crate::lock::spec::LockSpec;
-use crate::lock::status::status_within;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::model::wait::WaitSpec;
 use crate::ops::client_record::{ReadValue, record_key, value_field};
 use crate::ops::{CurrentLeader, LeaderReply};
+use crate::recipes::election::campaign::{Campaign, TermCallback};
+use crate::recipes::election::changes::LeaderChanges;
+use crate::recipes::election::term::Term;
 use crate::runtime::client_core::ClientCore;
 
 /// An election among processes, one of which leads. Cheap to make and to clone; it holds nothing by

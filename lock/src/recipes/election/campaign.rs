@@ -12,13 +12,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use hashed_wheel::Clock;
 
 use crate::error::Error;
-use crate::lock::election::term::{Term, TermEnd, TermState};
 use crate::lock::guard::OwnedGuard;
 use crate::lock::lock::Lock;
 use crate::model::fork::HomeProcess;
 use crate::model::panics::catch_panic;
 use crate::model::sync::Mutex;
 use crate::model::wait::{Wait, WaitSpec};
+use crate::recipes::election::term::{Term, TermEnd, TermState};
 
 /// A candidate of a [`LeaderElection`](crate::LeaderElection). Dropping it ends its campaign and
 /// its term.

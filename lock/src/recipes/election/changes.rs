@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::lock::election::election::{Leader, LeaderElection};
 use crate::model::wait::{Wait, WaitSpec};
 use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::recipes::election::election::{Leader, LeaderElection};
 use crate::runtime::tries::{Try, TryAnswer, WaitRequest, wait_for};
 use crate::store::retry::RetryPolicy;
 
