@@ -75,8 +75,8 @@
 // Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: forks)`.
 
 // From the top, each importing only what is below it: `doctor` looks at the server; `client`
-// creates all the rest; `recipes` are built of locks; `semaphore` and `lock` are what users hold;
-// `admin` is what operators ask; `runtime` is one client in one process; `watchdog` renews and releases; `ledger` has every release; `store` sends operations to
+// creates all the rest; `recipes` has jobs and leaders, built of locks; `semaphore` and `lock` have what users
+// hold; `admin` answers what operators ask; `runtime` is one client in one process; `watchdog` renews and releases; `ledger` has every release; `store` sends operations to
 // servers; `hold` is what is held; `ops` has the scripts; `events` reports and counts; `model` has
 // values, rules, and what stands for the clock and threads.
 

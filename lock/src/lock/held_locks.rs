@@ -66,7 +66,7 @@ struct State {
     lost: Option<Error>,
     /// Until the quorum is lost or released.
     listeners: Vec<Arc<dyn HoldListener>>,
-    /// Whether the clients of the holds hear requests, also that of a hold that joins.
+    /// Whether the clients of all holds hear requests. The client of a hold that joins then does too.
     hears_requests: bool,
     /// Set once one of the holds was asked for.
     revocation: Option<Revocation>,

@@ -83,8 +83,8 @@ impl Cell {
     }
 
     /// Whether the call may end so too, as that depends on the machine. A node that was restarted
-    /// refuses everything until it has joined its cluster again. And the last attempt of a call that
-    /// is refused each time has milliseconds: without an answer in time the outcome is unknown.
+    /// refuses everything until the node has joined the cluster again. And the last attempt of a call
+    /// that is refused each time has milliseconds: without an answer in time the outcome is unknown.
     pub(crate) fn may_end(&self, word: &str) -> bool {
         let is_joining = self.fault == Fault::Restarted && self.row.kind == Kind::InCluster;
         let is_refused = self.times == Times::Every && self.fault.name().starts_with('`');
