@@ -225,6 +225,16 @@ pub enum Error {
         /// The lock's name.
         name: String,
     },
+    /// Threads wait for each other, and this wait began last: with
+    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). The lock is not held. Transient: release what
+    /// this thread holds, and try again; or acquire locks in one order everywhere.
+    #[non_exhaustive]
+    Deadlock {
+        /// The lock's name.
+        name: String,
+        /// Which thread of which client waits for which lock, as a sentence.
+        cycle: String,
+    },
     /// The client has been shut down. Permanent for this client; nothing is held.
     Shutdown,
     /// This process is a fork of the process that built the client. Permanent in this process;
@@ -411,6 +421,7 @@ impl Error {
             | Self::Random { .. }
             | Self::Unreachable { .. }
             | Self::OutcomeUnknown { .. }
+            | Self::Deadlock { .. }
             | Self::NotReplicated { .. } => true,
             Self::Refused { code, .. } => is_transient_code(code) || code == "OOM",
             _ => false,
@@ -448,7 +459,7 @@ impl Error {
 
     /// Whether the server did not answer, or is in a state that does not last.
     pub(crate) fn is_server_unavailable(&self) -> bool {
-        self.is_retryable() && !matches!(self, Self::NotReplicated { .. })
+        self.is_retryable() && !matches!(self, Self::NotReplicated { .. } | Self::Deadlock { .. })
     }
 }
 
@@ -575,6 +586,9 @@ impl fmt::Display for Error {
                 write!(formatter, "the hold of {name:?} was lost: {reason}")
             }
             Self::Cancelled { name } => write!(formatter, "the wait for {name:?} was cancelled"),
+            Self::Deadlock { name, cycle } => {
+                write!(formatter, "the wait for {name:?} is part of a deadlock: {cycle}")
+            }
             Self::Shutdown => write!(formatter, "the client has been shut down"),
             Self::Forked => {
                 write!(formatter, "the client is a parent process's: build one in this process")

@@ -14,6 +14,8 @@ pub mod dropping {}
 pub mod cache {}
 #[doc = include_str!("../docs/hand_over.md")]
 pub mod hand_over {}
+#[doc = include_str!("../docs/deadlocks.md")]
+pub mod deadlocks {}
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {}
 /// [operations]: crate::guide::operations

@@ -107,6 +107,7 @@ pub use hashed_wheel::{Clock, ManualClock, Summary, SystemClock};
 pub use redis;
 
 pub use crate::admin::ask::Asked;
+pub use crate::admin::graph::{LongWaiter, WaitCycle, WaitEdge, WaitGraph};
 pub use crate::admin::locks::Locks;
 pub use crate::admin::status::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner, Waiters};
 pub use crate::client::builder::ClientBuilder;
@@ -124,7 +125,8 @@ pub use crate::lock::read_write::ReadWriteLock;
 pub use crate::lock::red::{guard::RedGuard, lock::RedLock};
 pub use crate::lock::revocation_future::RevocationFuture;
 pub use crate::lock::{any_lock::AnyLock, lost_future::LostFuture};
-pub use crate::model::{backoff::Backoff, permit_id::PermitId, settings::Replicas, wait::Wait};
+pub use crate::model::settings::{OnDeadlock, Replicas};
+pub use crate::model::{backoff::Backoff, permit_id::PermitId, wait::Wait};
 pub use crate::recipes::election::{Campaign, Leader, LeaderChanges, LeaderElection, Term};
 pub use crate::recipes::jobs::{Job, JobRun, RunOutcome, RunRecord, RunStart, RunState};
 pub use crate::semaphore::guard::SemaphoreGuard;

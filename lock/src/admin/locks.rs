@@ -28,11 +28,17 @@ use crate::store::retry::map_failure;
 pub struct Locks {
     /// `None` at the end.
     core: Option<Arc<ClientCore>>,
+    pages: KeyPages,
+    keys: VecDeque<String>,
+    unreadable: u64,
+}
+
+/// The keys of all servers that match a pattern, page by page.
+#[derive(Debug)]
+pub(crate) struct KeyPages {
     /// The servers to ask, the present one first.
     servers: VecDeque<ServerId>,
     scan: Scan,
-    keys: VecDeque<String>,
-    unreadable: u64,
 }
 
 /// The beginnings of keys that belong to a lock of another name, to a job, or to a client.
@@ -58,8 +64,8 @@ impl Locks {
     /// If `core` does not run, the first item is the error.
     pub(crate) fn new(core: Arc<ClientCore>, pattern: String) -> Self {
         let servers = core.running().map(|core| core.store.servers().into()).unwrap_or_default();
-        let scan = Scan { cursor: START.to_owned(), pattern };
-        Self { core: Some(core), servers, scan, keys: VecDeque::new(), unreadable: 0 }
+        let pages = KeyPages { servers, scan: Scan { cursor: START.to_owned(), pattern } };
+        Self { core: Some(core), pages, keys: VecDeque::new(), unreadable: 0 }
     }
 
     /// How many keys were left out so far because the server's user may not read them: they may be
@@ -68,25 +74,34 @@ impl Locks {
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
+}
 
-    /// One page of keys of the present server. An error ends that server's.
-    fn read_page(&mut self, core: &ClientCore, server: ServerId) -> Result<(), Error> {
+impl KeyPages {
+    pub(crate) fn new(core: &ClientCore, pattern: String) -> Self {
+        let servers = core.store.servers().into();
+        Self { servers, scan: Scan { cursor: START.to_owned(), pattern } }
+    }
+
+    /// One page of keys of the present server; `None` at the end. An error ends that server's.
+    pub(crate) fn next(&mut self, core: &ClientCore) -> Option<Result<Vec<String>, Error>> {
+        let server = self.servers.front().copied()?;
         let answer = core.call_on_server(server, &self.scan);
         let answer = map_failure(answer, &self.scan, &pattern_as_name(&self.scan.pattern));
-        let page = answer.map(|answer| answer.reply).inspect_err(|_| {
-            self.servers.pop_front();
-            START.clone_into(&mut self.scan.cursor);
-        })?;
+        let page = match answer {
+            Ok(answer) => answer.reply,
+            Err(error) => {
+                self.servers.pop_front();
+                START.clone_into(&mut self.scan.cursor);
+                return Some(Err(error));
+            }
+        };
         // A cursor that stands still would be read for ever.
         if page.cursor == START || page.cursor == self.scan.cursor {
             self.servers.pop_front();
         }
         let is_last = self.servers.front() != Some(&server);
         self.scan.cursor = if is_last { START.to_owned() } else { page.cursor };
-        let is_whole =
-            |key: &String| !PARTS.iter().any(|part| key.starts_with(part)) && !key.contains(READER);
-        self.keys.extend(page.keys.into_iter().filter(is_whole));
-        Ok(())
+        Some(Ok(page.keys))
     }
 }
 
@@ -117,15 +132,21 @@ impl Iterator for Locks {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            let Some(server) = self.servers.front().copied() else {
-                self.core = None;
-                return None;
-            };
-            if let Err(error) = self.read_page(&core, server) {
-                return Some(Err(error));
+            match self.pages.next(&core) {
+                None => {
+                    self.core = None;
+                    return None;
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                Some(Ok(keys)) => self.keys.extend(keys.into_iter().filter(|key| is_whole(key))),
             }
         }
     }
+}
+
+/// Whether a key is not a part of a lock of another name.
+fn is_whole(key: &str) -> bool {
+    !PARTS.iter().any(|part| key.starts_with(part)) && !key.contains(READER)
 }
 
 impl FusedIterator for Locks {}

@@ -476,6 +476,8 @@ impl Clients<'_> {
             process: process::id(),
             age,
             caches: self.core.holds.cache.is_used(),
+            waits: String::new(),
+            written: 0,
         }
     }
 }

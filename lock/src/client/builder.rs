@@ -14,7 +14,7 @@ use crate::events::report::{HeldLock, LostLock, Warning};
 use crate::model::clock::SuspendClock;
 use crate::model::label::default_label;
 use crate::model::name::Prefix;
-use crate::model::settings::{HandOver, ReplicaAcks, Replicas, Settings};
+use crate::model::settings::{HandOver, OnDeadlock, ReplicaAcks, Replicas, Settings};
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::store::redis::address::credentials::{Credentials, CredentialsSource};
 #[cfg(feature = "tls")]
@@ -529,6 +529,20 @@ impl ClientBuilder {
     /// ```
     pub fn connect_lazily(mut self) -> Self {
         self.connects_lazily = true;
+        self
+    }
+
+    /// What happens when threads wait for each other, in this process or in several:
+    /// [`OnDeadlock::Warn`] unless set.
+    ///
+    /// A thread that has waited for a second adds its wait and its locks to the client's record on
+    /// the server, and reads the records of those that hold what it waits for. A cycle is reported
+    /// within 3 s, when several readings have shown the cycle. Programs whose waits are shorter pay
+    /// nothing. A lock with a lease of its own, which nobody renews, ends by itself and is not looked at. Locks that belong to no thread are not looked at: of a
+    /// [sendable](crate::Lock::sendable) guard or a [named owner](crate::Lock::with_owner), permits,
+    /// and locks of Redisson; nor are [red locks](crate::RedLock).
+    pub fn on_deadlock(mut self, on_deadlock: OnDeadlock) -> Self {
+        self.settings.on_deadlock = on_deadlock;
         self
     }
 

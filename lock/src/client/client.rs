@@ -1,9 +1,11 @@
 //! The client: what it makes, and how it ends.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::graph::{WaitGraph, wait_graph, wait_graph_of};
 use crate::admin::locks::Locks;
 use crate::admin::status::{LockStatus, next_change, status_of};
 use crate::error::Error;
@@ -450,7 +452,7 @@ impl Client {
     /// [`status`](Self::status), or has no name of one, is left out; but a number may be a
     /// semaphore's or any other, and is in the list. Keys that the server's user may not read are
     /// left out and [counted](Locks::unreadable). In a cluster all masters are asked, one after the
-    /// other.
+    /// other; behind the [one address](crate::guide::managed) of a cluster, the server that answers.
     ///
     /// An item is an error as of [`Lock::lock`]; after one the next item may be another lock.
     ///
@@ -466,6 +468,54 @@ impl Client {
     /// ```
     pub fn locks(&self, pattern: &str) -> Locks {
         Locks::new(Arc::clone(&self.core), self.prefix.pattern(pattern))
+    }
+
+    /// Who waits for whom for the locks whose names match `pattern`, in all processes: the locks, the
+    /// threads that have waited for more than a second, and the threads that wait for each other.
+    ///
+    /// The threads are those of this library's clients, unless they
+    /// [ignore](crate::OnDeadlock::Ignore) deadlocks. Holders and waiters of Redisson are in the
+    /// [status](LockStatus) of each lock. The keys of the server are scanned twice, as
+    /// [`locks`](Self::locks) does, and each record of a client is one more round trip. If there
+    /// seems to be a cycle, the records are read again for up to a second: only what both readings
+    /// show counts.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let graph = Client::in_memory().wait_graph("orders:*")?;
+    /// for cycle in &graph.cycles {
+    ///     eprintln!("{}", cycle.description);
+    /// }
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::holder`](crate::Lock::holder).
+    pub fn wait_graph(&self, pattern: &str) -> Result<WaitGraph, Error> {
+        wait_graph(&self.core, &self.prefix.pattern(pattern))
+    }
+
+    /// Who waits for whom for locks whose status is known, as [`wait_graph`](Self::wait_graph), without
+    /// a scan of the server: among the clients that hold one of these locks, and those for which they
+    /// wait. So each deadlock with one of the locks is found. A client that only waits is not, and is a
+    /// number in the status of the lock.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let graph = client.wait_graph_of(vec![client.status("orders:42")?])?;
+    /// assert!(graph.cycles.is_empty());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::holder`](crate::Lock::holder).
+    pub fn wait_graph_of(&self, locks: Vec<LockStatus>) -> Result<WaitGraph, Error> {
+        wait_graph_of(&self.core, locks, BTreeSet::new())
     }
 
     /// This client's identity, the first part of every owner: a random UUID.

@@ -282,6 +282,14 @@ pub enum Warning {
         /// The server's error message.
         refusal: String,
     },
+    /// Threads wait for each other, and one of them is a thread of this client. Without a time limit
+    /// they wait for ever. Found within 3 s after the last wait has begun, and reported once for the
+    /// waits of this client in the cycle. [`on_deadlock`](crate::ClientBuilder::on_deadlock) says what else happens.
+    #[non_exhaustive]
+    Deadlock {
+        /// Which thread of which client waits for which lock, as a sentence.
+        cycle: String,
+    },
 }
 
 #[cfg(feature = "metrics")]
@@ -297,6 +305,7 @@ impl Warning {
             Self::SharedServer { .. } => "shared_server",
             Self::RenewalsRefused { .. } => "renewals_refused",
             Self::RecordRefused { .. } => "record_refused",
+            Self::Deadlock { .. } => "deadlock",
         }
     }
 }
@@ -336,6 +345,7 @@ impl fmt::Display for Warning {
             Self::RecordRefused { refusal } => {
                 write!(formatter, "the server has refused the client's record: {refusal}")
             }
+            Self::Deadlock { cycle } => write!(formatter, "threads wait for each other: {cycle}"),
         }
     }
 }

@@ -101,6 +101,13 @@ pub(crate) fn emit(report: &Report) {
             refusal = refusal.as_str(),
             "{warning}"
         ),
+        Report::Warning(warning @ Warning::Deadlock { cycle }) => event!(
+            name: "deadlock",
+            target: "wheellock",
+            Level::WARN,
+            cycle = cycle.as_str(),
+            "{warning}"
+        ),
     }
 }
 

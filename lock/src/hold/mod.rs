@@ -6,6 +6,7 @@
 pub(crate) mod cache;
 pub(crate) mod hold;
 pub(crate) mod listener;
+pub(crate) mod long_waits;
 pub(crate) mod loss_signal;
 pub(crate) mod named_acquires;
 pub(crate) mod registry;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::events::stats::Gauge;
 use crate::hold::cache::HoldCache;
 use crate::hold::hold::Hold;
+use crate::hold::long_waits::LongWaits;
 use crate::hold::named_acquires::NamedAcquires;
 use crate::model::kind::Layout;
 use crate::model::name::LockName;
@@ -28,6 +29,8 @@ pub(crate) struct HoldRegistry {
     pub(crate) named: NamedAcquires,
     /// The holds that are cached.
     pub(crate) cache: HoldCache,
+    /// The threads that have waited for long.
+    pub(crate) long_waits: LongWaits,
 }
 
 /// What a client has of a name that an acquire asks for.
@@ -101,6 +104,7 @@ impl HoldRegistry {
             count: Gauge::default(),
             named: NamedAcquires::default(),
             cache: HoldCache::new(max_cached),
+            long_waits: LongWaits::default(),
         }
     }
 
@@ -204,6 +208,13 @@ impl HoldRegistry {
                 shard.lock().values().flat_map(HoldsOfHash::all).cloned().collect::<Vec<_>>()
             })
             .collect()
+    }
+
+    /// Looks at every hold, with a part of them locked at a time.
+    pub(crate) fn for_each(&self, mut look: impl FnMut(&Hold)) {
+        for shard in &self.shards {
+            shard.lock().values().flat_map(HoldsOfHash::all).for_each(|hold| look(hold));
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

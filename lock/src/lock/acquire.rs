@@ -23,6 +23,7 @@ use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
 use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
+use crate::model::wait_graph::Need;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
@@ -108,6 +109,7 @@ fn acquire_since(
         retries: spec.retries,
         recipient: request.recipient(),
         named: named.as_ref(),
+        need: Some(if spec.kind == Kind::Read { Need::Shared } else { Need::Exclusive }),
         ..WaitRequest::new(&request.name, &channel, mode, wait)
     };
     Ok(wait_for(core, waiting, &mut attempt)?.granted)

@@ -20,6 +20,7 @@ pub(crate) mod settings;
 pub(crate) mod sync;
 pub(crate) mod validity;
 pub(crate) mod wait;
+pub(crate) mod wait_graph;
 pub(crate) mod wait_mode;
 
 // The wheel that carries the holds, and that of a red lock's upkeep. Their tickers take part in the

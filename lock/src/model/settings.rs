@@ -44,6 +44,31 @@ pub(crate) struct Settings {
     pub(crate) max_cached: usize,
     /// What the client is called where others ask who holds a lock.
     pub(crate) label: Option<Arc<str>>,
+    /// What happens when threads wait for each other.
+    pub(crate) on_deadlock: OnDeadlock,
+}
+
+/// What a client does when its threads and those of other clients wait for each other, for
+/// [`ClientBuilder::on_deadlock`](crate::ClientBuilder::on_deadlock).
+///
+/// ```
+/// use wheellock::{Client, Memory, OnDeadlock};
+///
+/// let builder = Client::builder().in_memory(&Memory::new()).on_deadlock(OnDeadlock::Fail);
+/// let client = builder.build()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnDeadlock {
+    /// Each client with a thread in the cycle reports a
+    /// [`Warning::Deadlock`](crate::Warning::Deadlock). The waits go on.
+    Warn,
+    /// As [`Warn`](Self::Warn), and the wait that began last ends with
+    /// [`Error::Deadlock`](crate::Error::Deadlock), of the waits of clients with this setting.
+    Fail,
+    /// The client does not look for deadlocks, and others do not see its waits.
+    Ignore,
 }
 
 /// How long a hold may go from thread to thread without the server.
@@ -158,6 +183,7 @@ impl Default for Settings {
             hand_over: HandOver::Within(HAND_OVER_BUDGET),
             max_cached: 1024,
             label: None,
+            on_deadlock: OnDeadlock::Warn,
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct WriteRecord {
     pub(crate) caches: bool,
     /// The fields of leaders, and what each leader says of itself.
     pub(crate) values: Vec<(String, Arc<str>)>,
+    /// Which threads have waited for long, and for what.
+    pub(crate) waits: Option<String>,
 }
 
 /// The field of a leader's value in the record of its client.
@@ -39,7 +41,8 @@ pub(crate) fn value_field(owner: &str) -> String {
 static WRITE: Script = script!("client_record");
 
 impl Operation for WriteRecord {
-    type Reply = bool;
+    /// When it was written, by the server's clock in ms.
+    type Reply = i64;
 
     fn request(&self) -> Request<'_> {
         let mut arguments = vec![
@@ -52,6 +55,9 @@ impl Operation for WriteRecord {
         ];
         for (field, value) in &self.values {
             arguments.extend([Argument::Text(field), Argument::Text(value)]);
+        }
+        if let Some(waits) = &self.waits {
+            arguments.extend([Argument::Text(WAITS), Argument::Text(waits)]);
         }
         Request::script("write the client's record", &WRITE, vec![&*self.key], arguments)
     }
@@ -69,8 +75,12 @@ impl Operation for WriteRecord {
         for (field, value) in &self.values {
             keyspace.hash_set(&self.key, field, value)?;
         }
+        if let Some(waits) = &self.waits {
+            keyspace.hash_set(&self.key, WAITS, waits)?;
+        }
+        keyspace.hash_set(&self.key, WRITTEN, keyspace.now().0)?;
         keyspace.expire(&self.key, i64::try_from(millis(self.lifetime)).unwrap_or(i64::MAX));
-        Ok(Value::Integer(1))
+        Ok(Value::Integer(keyspace.now().0))
     }
 }
 
@@ -78,6 +88,8 @@ const LABEL: &str = "label";
 const PROCESS: &str = "process";
 const STARTED: &str = "started";
 const CACHES: &str = "caches";
+const WAITS: &str = "waits";
+const WRITTEN: &str = "written";
 
 /// Reads a record.
 #[derive(Clone, Debug)]
@@ -92,6 +104,12 @@ pub(crate) struct Record {
     pub(crate) age: Duration,
     /// Whether locks may stay with the client between two uses.
     pub(crate) caches: bool,
+    /// Which threads have waited for long, as [`decode`] reads it; empty if there is none.
+    ///
+    /// [`decode`]: crate::ops::long_waits::decode
+    pub(crate) waits: String,
+    /// When the record was written, by the server's clock in ms. Zero of an older client.
+    pub(crate) written: i64,
 }
 
 static READ: Script = script!("client_record_of");
@@ -106,12 +124,15 @@ impl FromReply for Option<Record> {
                     Value::Integer(process),
                     Value::Integer(age),
                     Value::Integer(caches),
+                    Value::Text(waits),
+                    Value::Integer(written),
                 ] => {
                     let label = label.clone();
                     let process = u32::try_from(*process).unwrap_or(0);
                     // The server's clock may have been set back since it was written.
                     let age = Duration::from_millis(u64::try_from(*age).unwrap_or(0));
-                    return Ok(Some(Record { label, process, age, caches: *caches == 1 }));
+                    let (caches, waits, written) = (*caches == 1, waits.clone(), *written);
+                    return Ok(Some(Record { label, process, age, caches, waits, written }));
                 }
                 _ => {}
             }
@@ -134,12 +155,21 @@ impl Operation for ReadRecord {
             Ok(text.and_then(|text| text.parse::<i64>().ok()))
         };
         let (process, started) = (number(PROCESS)?, number(STARTED)?);
-        let caches = number(CACHES)?.unwrap_or(0);
+        let (caches, written) = (number(CACHES)?.unwrap_or(0), number(WRITTEN)?.unwrap_or(0));
+        let waits = keyspace.hash_get(&self.0, WAITS)?.unwrap_or_default();
         let parts = match (label, process, started) {
             (Some(label), Some(process), Some(started)) => {
                 let age = keyspace.now().0 - started;
                 let numbers = [process, age, caches].map(Value::Integer);
-                [Value::Text(label)].into_iter().chain(numbers).collect()
+                let [process, age, caches] = numbers;
+                vec![
+                    Value::Text(label),
+                    process,
+                    age,
+                    caches,
+                    Value::Text(waits),
+                    Value::Integer(written),
+                ]
             }
             _ => Vec::new(),
         };

@@ -12,8 +12,9 @@ use crate::ops::value::{FromReply, Unexpected, Value};
 /// Looks at whatever has this name. It changes nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Inspect {
-    keys: [Arc<str>; 4],
-    channels: [Arc<str>; 3],
+    /// The key, and perhaps those of the queue, the token and the leases of permits.
+    keys: Vec<Arc<str>>,
+    channels: Vec<Arc<str>>,
 }
 
 /// What has the name.
@@ -37,9 +38,14 @@ impl Inspect {
     pub(crate) fn new(name: &LockName) -> Self {
         let key = Arc::from(name.as_str());
         Self {
-            keys: [key, name.queue(), name.token(), name.permit_leases()],
-            channels: [name.channel(), name.read_write_channel(), name.semaphore_channel()],
+            keys: vec![key, name.queue(), name.token(), name.permit_leases()],
+            channels: vec![name.channel(), name.read_write_channel(), name.semaphore_channel()],
         }
+    }
+
+    /// Looks at the owners alone. A user who may use the lock may do so.
+    pub(crate) fn owners(name: &LockName) -> Self {
+        Self { keys: vec![Arc::from(name.as_str())], channels: Vec::new() }
     }
 }
 
@@ -53,7 +59,8 @@ impl Operation for Inspect {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let [key, queue, token, leases] = &self.keys;
+        let key_of = |place: usize| self.keys.get(place).map_or("", |key| &**key);
+        let key = key_of(0);
         let content = recognize(keyspace, key);
         let (mut all, mut text) = (Vec::new(), String::new());
         let mut number = 0;
@@ -65,7 +72,7 @@ impl Operation for Inspect {
             Content::Simple(words) | Content::Number(words) => text.clone_from(words),
             Content::Nothing | Content::Other(_) => {}
         }
-        let queue = keyspace.list(queue).unwrap_or_default();
+        let queue = keyspace.list(key_of(1)).unwrap_or_default();
         let queue = queue.into_iter().take(MOST).take_while(|waiter| waiter.len() <= LONGEST);
         Ok(Value::Array(vec![
             Value::Text(content.word().to_owned()),
@@ -74,8 +81,8 @@ impl Operation for Inspect {
             Value::Integer(number),
             Value::Text(text),
             Value::Array(queue.map(Value::Text).collect()),
-            Value::Integer(i64::from(keyspace.exists(token))),
-            Value::Integer(i64::from(keyspace.exists(leases))),
+            Value::Integer(i64::from(keyspace.exists(key_of(2)))),
+            Value::Integer(i64::from(keyspace.exists(key_of(3)))),
             // A keyspace does not know its subscribers.
             Value::Array(vec![Value::Integer(-1); self.channels.len()]),
         ]))
@@ -119,7 +126,9 @@ fn read(value: &Value) -> Option<Inspected> {
         queue: queue.collect::<Option<_>>()?,
         has_token: integer(fenced)? == 1,
         has_permit_leases: integer(leases)? == 1,
-        subscribers: <[i64; 3]>::try_from(subscribers).ok()?.map(|count| u64::try_from(count).ok()),
+        subscribers: <[i64; 3]>::try_from(subscribers)
+            .unwrap_or([-1; 3])
+            .map(|count| u64::try_from(count).ok()),
     })
 }
 

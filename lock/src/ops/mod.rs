@@ -20,6 +20,7 @@ pub(crate) mod keep;
 pub(crate) mod keyspace;
 pub(crate) mod latch;
 pub(crate) mod leader;
+pub(crate) mod long_waits;
 pub(crate) mod operation;
 pub(crate) mod permit_admin;
 pub(crate) mod permits;

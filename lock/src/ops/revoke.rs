@@ -39,6 +39,16 @@ impl Revoke {
     }
 }
 
+/// What another client asks that looks for deadlocks. It is no [`RevocationRequest`].
+pub(crate) const NAME_WAITS: &str = "waits";
+
+impl Revoke {
+    /// Asks a client to write anew which of its threads have waited for long.
+    pub(crate) fn name_waits(channel: Arc<str>) -> Self {
+        Self { channel, message: NAME_WAITS.to_owned() }
+    }
+}
+
 impl<'a> RevocationRequest<'a> {
     /// What [`Revoke`] has sent. `None` if it is anything else.
     pub(crate) fn parse(message: &'a str) -> Option<Self> {
@@ -82,7 +92,9 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_request() {
-        for message in ["", "a", ":", "1:", "2:a", "1:ab", "x:a", "2:aé", "1:é", "-1:a", "0:,x"] {
+        for message in
+            [NAME_WAITS, "", "a", ":", "1:", "2:a", "1:ab", "x:a", "2:aé", "1:é", "-1:a", "0:,x"]
+        {
             assert_eq!(RevocationRequest::parse(message), None, "{message}");
         }
     }

@@ -24,10 +24,11 @@ use crate::model::fork::HomeProcess;
 use crate::model::label::default_label;
 use crate::model::name::{LockName, SharedKeys};
 use crate::model::owner::ClientId;
-use crate::model::settings::Settings;
+use crate::model::settings::{OnDeadlock, Settings};
 use crate::model::sync::{Mutex, SystemClock, TimedMutex, is_cancelled};
 use crate::model::wait::WaitSpec;
 use crate::ops::{Operation, RequestSequences};
+use crate::runtime::deadlock::DeadlockDetector;
 use crate::runtime::hand_over::QueueWaker;
 use crate::runtime::kept_holds::KeptHolds;
 #[cfg(feature = "metrics")]
@@ -72,6 +73,7 @@ pub(crate) struct ClientCore {
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) waits: Arc<WaitRegistry>,
     pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) deadlocks: DeadlockDetector,
     /// Of the watchdog. Dropping the last handle ends its ticker.
     timer: Option<Arc<Timer>>,
     /// The released holds whose keys stay.
@@ -116,6 +118,8 @@ impl ClientCore {
                 poll_bound: settings.poll_bound,
                 hand_over: settings.hand_over,
                 lease: settings.watchdog_lease,
+                looks_for_deadlocks: settings.on_deadlock != OnDeadlock::Ignore,
+                waits_may_fail: settings.on_deadlock == OnDeadlock::Fail,
             },
             &id,
         ));
@@ -183,6 +187,7 @@ impl ClientCore {
             holds,
             waits,
             watchdog,
+            deadlocks: DeadlockDetector::default(),
             timer: Some(timer),
             kept: Mutex::default(),
             shutting_down: TimedMutex::default(),

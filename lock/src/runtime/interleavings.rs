@@ -61,7 +61,7 @@ enum ThreadStage<'a> {
 fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitRequest<'a> {
     let wait = WaitSpec { waits: true, deadline: None, cancel: None };
     let retries = RetryLimit::UntilAnswered;
-    WaitRequest { name, channel, mode, wait, retries, recipient: None, named: None }
+    WaitRequest { name, channel, mode, wait, retries, recipient: None, named: None, need: None }
 }
 
 struct World<'a> {

@@ -3,6 +3,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod client_core;
+pub(crate) mod deadlock;
 pub(crate) mod extend;
 pub(crate) mod hand_over;
 pub(crate) mod kept_holds;

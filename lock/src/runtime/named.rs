@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::events::acquires::{AcquireEnd, AcquireKind, MetricsLabel};
 use crate::model::name::{LockName, Prefix};
 use crate::model::wait::Wait;
+use crate::model::wait_graph::Need;
 use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
@@ -74,7 +75,9 @@ pub(crate) fn wait_for_grant<T: Try>(
     attempt: &mut T,
 ) -> Result<Option<T::Grant>, Error> {
     let began = core.now();
-    let request = WaitRequest::new(name, channel, WaitMode::Shared, wait.begin(&*core.clock));
+    let wait = wait.begin(&*core.clock);
+    let need = Some(Need::Any);
+    let request = WaitRequest { need, ..WaitRequest::new(name, channel, WaitMode::Shared, wait) };
     let waited = wait_for(core, request, attempt);
     let (counters, label) = (core.watchdog.context.counters.acquires(), MetricsLabel::NONE);
     if let Ok(Waited { granted: Some(_), was_refused }) = waited {

@@ -14,8 +14,10 @@ use crate::model::name::LockName;
 use crate::model::release_no::ReleaseNo;
 use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
+use crate::model::wait_graph::Need;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::runtime::client_core::ClientCore;
+use crate::runtime::deadlock::look_for_deadlocks;
 use crate::runtime::wait::{WaitAction, WaitEnd};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::retry::{RetryLimit, RetryPolicy};
@@ -73,6 +75,8 @@ pub(crate) struct WaitRequest<'a> {
     pub(crate) recipient: Option<Recipient<'a>>,
     /// Set if a named owner waits. Its other threads may be granted the lock.
     pub(crate) named: Option<&'a NamedAcquire<'a>>,
+    /// Who has to release the name first. `None`: nobody, as of a status that changes.
+    pub(crate) need: Option<Need>,
 }
 
 impl<'a> WaitRequest<'a> {
@@ -84,7 +88,7 @@ impl<'a> WaitRequest<'a> {
         wait: WaitSpec<'a>,
     ) -> Self {
         let retries = RetryLimit::UntilAnswered;
-        Self { name, channel, mode, wait, retries, recipient: None, named: None }
+        Self { name, channel, mode, wait, retries, recipient: None, named: None, need: None }
     }
 }
 
@@ -117,6 +121,11 @@ pub(crate) fn wait_for<T: Try>(
                     }
                     Err(error) => waiter.failed(error),
                 }
+            }
+            WaitAction::LookForDeadlocks => {
+                core.waits.hear_requests(&core.store);
+                look_for_deadlocks(core, request.wait, &|| waiter.has_work());
+                continue;
             }
             WaitAction::HandedOver(hold) => {
                 let granted = Some(attempt.take_over(&hold)?);

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::hold::hold::Hold;
+use crate::hold::long_waits::{LONG, ListedUntilDropped, LongWaits};
 use crate::hold::named_acquires::NamedAcquire;
 use crate::model::settings::HandOver;
 use crate::model::sync::{Parker, is_cancelled, park};
@@ -41,6 +42,8 @@ pub(crate) enum WaitAction {
     /// It was given the hold of another thread of this client, and is its holder now. It has left
     /// the queue.
     HandedOver(Arc<Hold>),
+    /// This wait has lasted for long. Its thread looks for deadlocks.
+    LookForDeadlocks,
     /// It waits no longer.
     End(WaitEnd),
 }
@@ -110,8 +113,26 @@ impl WaitRegistry {
             answer_by: None,
             trying: None,
             round_trip: None,
+            listing: match request.need {
+                Some(_)
+                    if self.settings.looks_for_deadlocks && LongWaits::can_list(request.name) =>
+                {
+                    Listing::At(now + LONG)
+                }
+                _ => Listing::Never,
+            },
+            since: now,
         }
     }
+}
+
+/// Whether a wait is among those that have lasted for long.
+#[derive(Debug)]
+enum Listing<'a> {
+    Never,
+    /// This wait is listed at that time.
+    At(Instant),
+    Listed(ListedUntilDropped<'a>),
 }
 
 /// What a waiter finds when it looks at its queue.
@@ -172,6 +193,9 @@ pub(crate) struct Waiter<'a> {
     trying: Option<(Wakes, Instant)>,
     /// The shortest so far, once there was one.
     round_trip: Option<Duration>,
+    /// Whether others see that this one waits.
+    listing: Listing<'a>,
+    since: Instant,
 }
 
 impl Waiter<'_> {
@@ -183,6 +207,13 @@ impl Waiter<'_> {
             // 1. A shutdown or a cancellation ends every wait.
             if let Some(end) = self.end() {
                 return WaitAction::End(end);
+            }
+            // Another thread waits for this one, and holds the lock.
+            if let Listing::Listed(listed) = &self.listing
+                && let Some(cycle) = listed.failed()
+            {
+                let name = self.request.name.shown();
+                return WaitAction::End(WaitEnd::Failed(Error::Deadlock { name, cycle }));
             }
             // 2. Another thread of the same named owner was granted a hold, which is this owner's.
             if self.request.named.is_some_and(NamedAcquire::take_new_hold) {
@@ -211,6 +242,13 @@ impl Waiter<'_> {
             {
                 return WaitAction::HandedOver(hold);
             }
+            let look_at = match step {
+                Step::Sleep(_) => self.look_at(now),
+                Step::Try(_) => None,
+            };
+            if matches!(step, Step::Sleep(_)) && self.takes_look(now) {
+                return WaitAction::LookForDeadlocks;
+            }
             match step {
                 // 4. This one leads the queue, and there is something to try for.
                 Step::Try(wakes) if in_time => {
@@ -227,7 +265,8 @@ impl Waiter<'_> {
                 Step::Sleep(wake_at) if end.is_none_or(|end| now < end) => match &self.parker {
                     Some(parker) => {
                         let ask_at = ask_at.filter(|_| !heard);
-                        let wake_at = wake_at.into_iter().chain(end).chain(ask_at).min();
+                        let wake_at = wake_at.into_iter().chain(end).chain(ask_at).chain(look_at);
+                        let wake_at = wake_at.min();
                         park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
                     }
                     // Most waiters never sleep. One that does looks again first: a message may have
@@ -306,6 +345,44 @@ impl Waiter<'_> {
             self.state = if is_queued { WaiterState::Queued } else { WaiterState::Left };
         }
         self.state != WaiterState::Left
+    }
+
+    /// Whether this waiter, which looks for deadlocks, would not go on sleeping: it was given a hold, has
+    /// something to try for, or waits no longer.
+    pub(crate) fn has_work(&self) -> bool {
+        let now = self.registry.clock.now();
+        self.end().is_some()
+            || self.with_queue(false, |waiters| {
+                let thread = waiters.threads.get(&self.ticket);
+                let is_given = thread.is_some_and(|thread| thread.given.is_some());
+                is_given || waiters.queue.is_called(self.ticket, now)
+            })
+    }
+
+    /// When this wait has lasted for long, or a waiter is to look for deadlocks. Lists the wait in time.
+    fn look_at(&mut self, now: Instant) -> Option<Instant> {
+        let parker = self.parker.as_ref()?;
+        if let (Listing::At(at), Some(need)) = (&self.listing, self.request.need)
+            && *at <= now
+        {
+            let (registry, name) = (self.registry, self.request.name);
+            let may_fail = registry.settings.waits_may_fail;
+            let (holds, waits) = (&registry.holds, &registry.holds.long_waits);
+            let listed = waits.list(holds, (name, need), (self.since, now), may_fail, parker);
+            // If there are too many, later.
+            self.listing = listed.map_or(Listing::At(now + LONG), Listing::Listed);
+            registry.name_waits();
+        }
+        match &self.listing {
+            Listing::Never => None,
+            Listing::At(at) => Some(*at),
+            Listing::Listed(listed) => listed.next_look(),
+        }
+    }
+
+    /// Whether it is time to look for deadlocks, and this waiter is the one to do so.
+    fn takes_look(&self, now: Instant) -> bool {
+        matches!(&self.listing, Listing::Listed(listed) if listed.takes_look(now))
     }
 
     fn end(&self) -> Option<WaitEnd> {
@@ -494,6 +571,10 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.leave();
+        if let Listing::Listed(listed) = std::mem::replace(&mut self.listing, Listing::Never) {
+            drop(listed);
+            self.registry.name_waits();
+        }
     }
 }
 

@@ -353,6 +353,14 @@ impl WaitQueue {
             .map(|waiter| waiter.ticket)
     }
 
+    /// Whether this waiter may try, and there is something to try for.
+    pub(crate) fn is_called(&self, ticket: Ticket, now: Instant) -> bool {
+        let leader = self.leader_place(now).and_then(|place| self.waiters.get(place));
+        leader.is_some_and(|leader| {
+            leader.ticket == ticket && leader.is_due(self.wakes, self.covered)
+        })
+    }
+
     pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {
         self.waiters.iter().map(|waiter| waiter.ticket)
     }
@@ -460,6 +468,10 @@ mod tests {
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         assert_eq!(queue.step(third, now), Step::Sleep(None));
+        let called = |queue: &WaitQueue| [first, second, third].map(|it| queue.is_called(it, now));
+        assert_eq!(called(&queue), [false; 3]);
+        queue.wake();
+        assert_eq!(called(&queue), [true, false, false]);
     }
 
     #[test]

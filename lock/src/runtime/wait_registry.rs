@@ -25,7 +25,7 @@ use crate::model::sync::thread::ThreadId;
 use crate::model::sync::{Mutex, MutexGuard, Parker};
 use crate::model::wait_mode::WaitMode;
 use crate::ops::client_record::record_key;
-use crate::ops::revoke::RevocationRequest;
+use crate::ops::revoke::{NAME_WAITS, RevocationRequest};
 use crate::runtime::wait_queue::{JoinMode, Ticket, WaitQueue};
 use crate::store::shutdown::ShutdownState;
 use crate::store::{Listener, Store};
@@ -38,6 +38,10 @@ pub(crate) struct WaitSettings {
     pub(crate) hand_over: HandOver,
     /// The lease of the holds that are handed over.
     pub(crate) lease: Lease,
+    /// Whether threads that have waited for long look for deadlocks.
+    pub(crate) looks_for_deadlocks: bool,
+    /// Whether a wait may end with [`Error::Deadlock`].
+    pub(crate) waits_may_fail: bool,
 }
 
 impl WaitSettings {
@@ -182,6 +186,14 @@ impl WaitRegistry {
         self.hears_requests.load(Ordering::Relaxed)
     }
 
+    /// The waits that the client's record names have changed, or another client has seen a cycle with
+    /// one of them: the record is written anew, and then a waiter looks for deadlocks.
+    pub(crate) fn name_waits(&self) {
+        if let Some(watchdog) = self.watchdog.get().and_then(Weak::upgrade) {
+            watchdog.record.name_waits();
+        }
+    }
+
     /// How often a hold was handed over.
     pub(crate) fn hand_overs(&self) -> u64 {
         // Relaxed: a plain sum.
@@ -209,6 +221,12 @@ impl Listener for WaitRegistry {
         // In memory, this is the thread that releases. If the clock panics, nobody yields.
         let now = catch_panic(|| self.clock.now());
         if *channel == *self.request_channel {
+            if payload == NAME_WAITS {
+                if !self.holds.long_waits.is_empty() {
+                    self.name_waits();
+                }
+                return;
+            }
             // A message that nobody of ours has sent is nobody's request.
             if let (Some(now), Some(request)) = (now, RevocationRequest::parse(payload)) {
                 self.wanted(&request, now);

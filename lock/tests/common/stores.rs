@@ -138,7 +138,7 @@ impl World {
         super::built(self.builder().clock(Arc::new(ManualClock::new())))
     }
 
-    fn builder(&self) -> ClientBuilder {
+    pub(crate) fn builder(&self) -> ClientBuilder {
         match self {
             Self::Memory(memory) => Client::builder().in_memory(memory),
             Self::Redis(server) => server.builder(),

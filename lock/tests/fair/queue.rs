@@ -138,7 +138,10 @@ fn d1_a_dead_head_blocks_until_its_deadline_without_a_busy_loop() {
     // Each asks when it comes, when it listens, when it is told, and releases; and those among
     // the first two also look twice in a poll bound.
     let looks = 2 + 2 * u64::try_from(took.as_millis() / POLL_BOUND.as_millis()).unwrap();
-    assert!(asked <= 4 * 4 + 2 * looks, "{asked} scripts in {took:?}");
+    // A wait of more than a second is named in its client's record until it ends, and the client reads
+    // the owners of the lock and the record of the holder's client.
+    let for_deadlocks = 4 * 4;
+    assert!(asked <= 4 * 4 + 2 * looks + for_deadlocks, "{asked} scripts in {took:?}");
     assert!(no_trace(&server, "a"));
 }
 

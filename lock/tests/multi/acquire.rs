@@ -351,7 +351,13 @@ fn waiting_for_a_missing_lock_asks_the_server_seldom() {
             pause(Duration::from_secs(2));
             server.command_calls("evalsha") - before
         });
-        assert!(u128::from(asked) <= took.as_millis() / 500 + 1, "{asked} scripts in {took:?}");
+        // A wait of more than a second is named in the client's record, and its client looks for a
+        // deadlock: the record, the owners, and the record of the holder's client.
+        let looks = 3;
+        assert!(
+            u128::from(asked) <= took.as_millis() / 500 + 1 + looks,
+            "{asked} scripts in {took:?}"
+        );
         drop(held);
         waiter.join().unwrap();
     });

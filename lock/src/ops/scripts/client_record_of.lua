@@ -2,8 +2,10 @@
 --
 -- KEYS[1]  the record
 --
--- Answers {}: there is none. {label, process id, age, caches}: how long ago the client started, in ms,
--- and whether locks stay with the client between two uses, 1 or 0. An older client does not say.
+-- Answers {}: there is none. {label, process id, age, caches, waits, written}: how long ago the client
+-- started, in ms; whether locks stay with the client between two uses, 1 or 0; which of its threads have
+-- waited for long, or an empty text; when the record was written, in ms. An older client does not say
+-- the last three.
 --
 -- Atomic: Redis runs one script at a time. It changes nothing.
 local time = redis.call('time')
@@ -15,4 +17,6 @@ if not (label and process and started) then
   return {}
 end
 local caches = redis.call('hget', KEYS[1], 'caches')
-return {label, tonumber(process), now - tonumber(started), caches == '1' and 1 or 0}
+local waits = redis.call('hget', KEYS[1], 'waits') or ''
+local written = tonumber(redis.call('hget', KEYS[1], 'written') or '0') or 0
+return {label, tonumber(process), now - tonumber(started), caches == '1' and 1 or 0, waits, written}

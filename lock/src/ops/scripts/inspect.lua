@@ -1,7 +1,7 @@
 -- Reads all that can be known of a lock: of what kind it is, who holds it, and who waits.
 --
 -- KEYS[1]  the lock, or whatever has its name
--- KEYS[2]  the queue of a fair lock
+-- KEYS[2]  the queue of a fair lock; this and what follows may be missing
 -- KEYS[3]  the token of a fenced lock
 -- KEYS[4]  the leases of permits
 -- ARGV[i]  a channel on which waiters are woken
@@ -18,7 +18,7 @@ local found, held, count = recognize(KEYS[1])
 local owners = type(held) == 'table' and held or {}
 local text = type(held) == 'string' and held or ''
 local queue = {}
-if redis.call('type', KEYS[2]).ok == 'list' then
+if KEYS[2] and redis.call('type', KEYS[2]).ok == 'list' then
   -- One after the other: an item that is no owner may be large, and is the last that is read.
   for place = 0, MOST - 1 do
     local waiter = redis.call('lindex', KEYS[2], place)
@@ -40,5 +40,6 @@ for i, channel in ipairs(ARGV) do
   end
 end
 local lives = redis.call('pttl', KEYS[1])
-local fenced, leases = redis.call('exists', KEYS[3]), redis.call('exists', KEYS[4])
+local fenced = KEYS[3] and redis.call('exists', KEYS[3]) or 0
+local leases = KEYS[4] and redis.call('exists', KEYS[4]) or 0
 return {found, lives, owners, count or 0, text, queue, fenced, leases, subscribers}

@@ -1,9 +1,9 @@
--- Asks a client to let a lock go.
+-- Asks a client to let a lock go, or to write its record anew.
 --
 -- KEYS[1]  the channel of that client, and the key of its record
 -- ARGV[1]  the command that publishes
 -- ARGV[2]  the message: the length of the lock's name, a colon, the name; and a comma and the reason if
---          somebody has given one
+--          somebody has given one; or `waits`
 --
 -- Answers how many subscribers the message has reached on this server.
 --

@@ -9,11 +9,12 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::by_kind::{HoldId, force_release};
-use crate::ops::client_record::{WriteRecord, record_key};
+use crate::ops::client_record::{ReadRecord, WriteRecord, record_key};
+use crate::ops::inspect::Inspect;
 use crate::ops::keyspace::{Keyspace, Publication};
 use crate::ops::operation::{Script, WRITE};
 use crate::ops::read_write::{MODE, Mode};
-use crate::ops::revoke::{RevocationRequest, Revoke};
+use crate::ops::revoke::{NAME_WAITS, RevocationRequest, Revoke};
 use crate::ops::value::{ServerTime, Value};
 use crate::ops::{Operation, Renew, Renewal, RequestId};
 
@@ -28,6 +29,8 @@ enum Verb {
     Renew(Layout),
     ForceRelease,
     Record,
+    ReadRecord,
+    Inspect,
     Revoke,
 }
 
@@ -230,11 +233,14 @@ fn verbs() -> Vec<Known> {
     let force = force_release(Kind::Reentrant, name.clone(), request);
     let record = record_of("a", ["", "0", "0", "0", "0"]);
     let revoke = Revoke::new(record_key("a"), &name, None);
+    let (read, inspect) = (ReadRecord(record_key("a")), Inspect::new(&name));
     let acquires = [Kind::Reentrant, Kind::Fair, Kind::Fenced, Kind::Read, Kind::Write];
     let releases = [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write];
     let mut all = vec![
         of(Verb::ForceRelease, &|| force.request().script_sent()),
         of(Verb::Record, &|| record.request().script_sent()),
+        of(Verb::ReadRecord, &|| read.request().script_sent()),
+        of(Verb::Inspect, &|| inspect.request().script_sent()),
         of(Verb::Revoke, &|| revoke.request().script_sent()),
     ];
     all.extend(acquires.map(|kind| {
@@ -315,22 +321,27 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
             let release = force_release(Kind::Reentrant, name, request);
             release.run(keyspace, not_after())
         }
+        (Verb::Revoke, [_, NAME_WAITS]) => {
+            Revoke::name_waits(Arc::from(keys[0])).run(keyspace, ServerTime(i64::MAX))
+        }
         (Verb::Revoke, [_, message]) => {
             let request = RevocationRequest::parse(message).unwrap();
             let revoke = Revoke::new(Arc::from(keys[0]), &request.name, request.reason);
             revoke.run(keyspace, ServerTime(i64::MAX))
         }
-        (Verb::Record, [_, rest @ ..]) => {
-            let record = record_of(keys[0], rest.try_into().unwrap());
+        (Verb::Record, [_, label, process, age, lifetime, caches, rest @ ..]) => {
+            let mut record = record_of(keys[0], [label, process, age, lifetime, caches]);
+            // No leader of a simulated client says anything of itself.
+            record.waits = rest.get(1).map(|waits| (*waits).to_owned());
             record.run(keyspace, not_after())
         }
+        (Verb::ReadRecord, _) => ReadRecord(Arc::from(keys[0])).run(keyspace, ServerTime(i64::MAX)),
+        (Verb::Inspect, _) => Inspect::new(&name).run(keyspace, ServerTime(i64::MAX)),
         _ => panic!("other arguments: {verb:?} {arguments:?}"),
     }
 }
 
 fn record_of(key: &str, [label, process, age, lifetime, caches]: [&str; 5]) -> WriteRecord {
-    // No leader of a simulated client says anything of itself.
-    let values = Vec::new();
     let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
     WriteRecord {
         key: if key == "a" { record_key(key) } else { Arc::from(key) },
@@ -339,7 +350,8 @@ fn record_of(key: &str, [label, process, age, lifetime, caches]: [&str; 5]) -> W
         age: millis(age),
         lifetime: millis(lifetime),
         caches: caches == "1",
-        values,
+        values: Vec::new(),
+        waits: None,
     }
 }
 

@@ -1,0 +1,278 @@
+//! Who waits for whom, across processes (DESIGN: deadlocks).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admin::locks::{KeyPages, Locks};
+use crate::admin::status::LockStatus;
+use crate::error::Error;
+use crate::model::name::LockName;
+use crate::model::owner::OwnerText;
+use crate::model::sync::{Parker, pass_until};
+use crate::model::wait::WaitSpec;
+use crate::model::wait_graph::{LockOwner, LongWait, Need, WaitId};
+use crate::ops::client_record::record_key;
+use crate::ops::revoke::Revoke;
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::deadlock::{Look, MostRead, describe, has_same_holds, is_written_anew, read};
+use crate::store::retry::RetryLimit;
+
+/// What a graph reads at most.
+const MOST: MostRead = MostRead { clients: 1_000, locks: 10_000 };
+
+/// How long clients may take to write their records anew.
+const FRESH_WITHIN: Duration = Duration::from_secs(1);
+const BETWEEN_TWO_READINGS: Duration = Duration::from_millis(100);
+
+/// Who waits for whom: what [`Client::wait_graph`](crate::Client::wait_graph) returns.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let _held = client.lock("orders:42").lock()?;
+/// let graph = client.wait_graph("orders:*")?;
+/// assert_eq!(graph.locks[0].name, "orders:42");
+/// assert!(graph.waits.is_empty() && graph.cycles.is_empty());
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct WaitGraph {
+    /// The locks whose names match the pattern, with their holders and the number of their waiters.
+    pub locks: Vec<LockStatus>,
+    /// The threads of this library's clients that have waited for more than a second for one of
+    /// these locks, or while they hold one. Other waiters are numbers in `locks`.
+    pub waits: Vec<LongWaiter>,
+    /// Threads that wait for each other.
+    pub cycles: Vec<WaitCycle>,
+    /// Whether all locks and clients were read: up to 10,000 locks and 1,000 clients are.
+    pub is_complete: bool,
+}
+
+/// A thread that has waited for long.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// for wait in Client::in_memory().wait_graph("*")?.waits {
+///     println!("{} of {:?} waits for {}", wait.thread, wait.label, wait.lock);
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LongWaiter {
+    /// The identity of its client, and a number that no other wait of that client has.
+    pub client: String,
+    /// The number.
+    pub number: u64,
+    /// The [label](crate::ClientBuilder::label) of its client.
+    pub label: Option<String>,
+    /// The name of the thread, empty if it has none.
+    pub thread: String,
+    /// The lock.
+    pub lock: String,
+    /// The locks that the thread holds meanwhile.
+    pub holds: Vec<String>,
+    /// Whom it waits for.
+    pub waits_for: Vec<WaitEdge>,
+}
+
+/// Why a thread waits: an owner of the lock.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let waits = Client::in_memory().wait_graph("*")?.waits;
+/// assert!(waits.iter().flat_map(|wait| &wait.waits_for).all(|edge| !edge.is_possible));
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct WaitEdge {
+    /// The owner, as [`LockGuard::owner`](crate::LockGuard::owner) returns it.
+    pub owner: String,
+    /// The positions in [`WaitGraph::waits`] of the waits that keep the owner from releasing the
+    /// lock: the wait of its thread.
+    pub waits: Vec<usize>,
+    /// Whether it is not known which thread releases the lock, as of a
+    /// [sendable](crate::Lock::sendable) guard. The waits are all those of its client then.
+    pub is_possible: bool,
+}
+
+/// Threads that wait for each other.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// for cycle in Client::in_memory().wait_graph("*")?.cycles {
+///     eprintln!("{}", cycle.description);
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct WaitCycle {
+    /// The positions in [`WaitGraph::waits`]: each waits for the next, and the last for the first.
+    pub waits: Vec<usize>,
+    /// The same as a sentence.
+    pub description: String,
+}
+
+/// The locks whose names match a pattern, all clients, and who waits for whom.
+pub(crate) fn wait_graph(core: &Arc<ClientCore>, pattern: &str) -> Result<WaitGraph, Error> {
+    let core = core.running()?;
+    let (mut locks, mut is_complete) = (Vec::new(), true);
+    for status in Locks::new(Arc::clone(&core), pattern.to_owned()) {
+        if locks.len() >= MOST.locks {
+            is_complete = false;
+            break;
+        }
+        locks.push(status?);
+    }
+    let mut clients = BTreeSet::new();
+    let prefix = record_key("");
+    let mut pages = KeyPages::new(&core, format!("{prefix}*"));
+    while let Some(page) = pages.next(&core) {
+        let keys = page?.into_iter();
+        clients.extend(keys.filter_map(|key| key.strip_prefix(&*prefix).map(str::to_owned)));
+        if clients.len() > MOST.clients {
+            break;
+        }
+    }
+    let mut graph = wait_graph_of(&core, locks, clients)?;
+    graph.is_complete &= is_complete;
+    Ok(graph)
+}
+
+/// Who waits for whom for these locks, among the clients that hold one of them, these `clients`, and
+/// those for which they wait. Cycles are those of two readings.
+pub(crate) fn wait_graph_of(
+    core: &Arc<ClientCore>,
+    locks: Vec<LockStatus>,
+    clients: BTreeSet<String>,
+) -> Result<WaitGraph, Error> {
+    let core = core.running()?;
+    // 1. The waits, and for whom they wait.
+    let holders = locks.iter().flat_map(|status| &status.holders);
+    let holders = holders.filter_map(|holder| OwnerText::parse(&holder.owner));
+    let clients: Vec<String> =
+        holders.map(|owner| owner.client.to_owned()).chain(clients).collect();
+    let read = || {
+        let policy =
+            || Some(core.policy_at(core.now(), WaitSpec::ONE_TRY, RetryLimit::UntilAnswered));
+        let clients = clients.iter().cloned();
+        read(&core, Look::default(), Vec::new(), clients, MOST, policy)
+            .map(Option::unwrap_or_default)
+    };
+    let first = read()?;
+    // 2. If there is a cycle, once more, when the clients have written their records anew.
+    let cycles: BTreeMap<BTreeSet<WaitId>, Vec<WaitId>> = {
+        let stuck = first.graph.stuck();
+        let cycles = stuck.waits().filter_map(|id| stuck.cycle_of(id));
+        let cloned = |cycle: Vec<&WaitId>| cycle.into_iter().cloned().collect::<Vec<_>>();
+        cycles.map(cloned).map(|cycle| (cycle.iter().cloned().collect(), cycle)).collect()
+    };
+    let (mut look, mut found) = (first.clone(), Vec::new());
+    if !cycles.is_empty() {
+        let in_cycles: BTreeSet<&String> = cycles.values().flatten().map(|id| &id.client).collect();
+        let mut are_asked = true;
+        for client in in_cycles {
+            let ask = Revoke::name_waits(record_key(client));
+            match core.ask(&ask, &LockName::any()) {
+                // A user that only reads. A record is written anew as soon as one of its waits ends.
+                Err(Error::Refused { .. }) => are_asked = false,
+                asked => drop(asked?),
+            }
+        }
+        let (mut is_last, end) = (false, core.now() + FRESH_WITHIN);
+        while !is_last {
+            let next = core.now() + BETWEEN_TWO_READINGS;
+            pass_until(&*core.clock, &Parker::new(), next, None);
+            is_last = core.now() >= end;
+            look = read()?;
+            let stays = |cycle: &&Vec<WaitId>| {
+                let cycle: Vec<&WaitId> = cycle.iter().collect();
+                let is_known = !are_asked && is_last || is_written_anew(&first, &look, &cycle);
+                is_known && has_same_holds(&first, &look, &cycle)
+            };
+            found = cycles.values().filter(stays).cloned().collect();
+            is_last |= found.len() == cycles.len();
+        }
+    }
+    // 3. What concerns the locks. A cycle does with all its waits, if it does with one.
+    let names: BTreeSet<&str> = locks.iter().map(|status| status.name.as_str()).collect();
+    let names_one = |wait: &LongWait| {
+        names.contains(wait.name.as_str())
+            || wait.holds.iter().any(|hold| names.contains(hold.name.as_str()))
+    };
+    found.retain(|cycle| cycle.iter().filter_map(|id| look.graph.waits.get(id)).any(names_one));
+    let in_cycles: BTreeSet<&WaitId> = found.iter().flatten().collect();
+    let concerns = |wait: &&LongWait| in_cycles.contains(&wait.id) || names_one(wait);
+    let waits: Vec<&LongWait> = look.graph.waits.values().filter(concerns).collect();
+    let positions: BTreeMap<&WaitId, usize> =
+        waits.iter().enumerate().map(|(position, wait)| (&wait.id, position)).collect();
+    let position = |id: &WaitId| positions.get(id).copied();
+    let cycle = |cycle: &Vec<WaitId>| {
+        let description = describe(&look, &cycle.iter().collect::<Vec<_>>());
+        let waits = cycle.iter().map(position).collect::<Option<_>>()?;
+        Some(WaitCycle { waits, description })
+    };
+    let cycles = found.iter().filter_map(cycle).collect();
+    let waits = waits.iter().map(|wait| waiter(&look, wait, &position)).collect();
+    Ok(WaitGraph { locks, waits, cycles, is_complete: !look.is_partial })
+}
+
+/// A wait as users see it.
+fn waiter(
+    look: &Look,
+    wait: &LongWait,
+    position: &impl Fn(&WaitId) -> Option<usize>,
+) -> LongWaiter {
+    let owners = look.graph.owners.get(&wait.name).into_iter().flatten();
+    let blocks = |owner: &&LockOwner| wait.need != Need::Shared || !owner.is_reader;
+    LongWaiter {
+        client: wait.id.client.clone(),
+        number: wait.id.number,
+        label: look.clients.get(&wait.id.client).map(|(label, _)| label.clone()),
+        thread: wait.thread.clone(),
+        lock: wait.name.clone(),
+        holds: wait.holds.iter().map(|hold| hold.name.clone()).collect(),
+        waits_for: owners.filter(blocks).map(|owner| edge(look, wait, owner, position)).collect(),
+    }
+}
+
+fn edge(
+    look: &Look,
+    wait: &LongWait,
+    owner: &LockOwner,
+    position: &impl Fn(&WaitId) -> Option<usize>,
+) -> WaitEdge {
+    let owner = owner.owner.clone();
+    let client = OwnerText::parse(&owner).map(|owner| owner.client.to_owned());
+    let of_client = || {
+        let id = |number| client.clone().map(|client| WaitId { client, number });
+        let ids = id(0).zip(id(u64::MAX));
+        ids.into_iter()
+            .flat_map(|(first, last)| look.graph.waits.range(first..=last))
+            .map(|(_, it)| it)
+    };
+    let holds = |other: &&LongWait| {
+        other.holds.iter().any(|hold| {
+            hold.name == wait.name && owner == format!("{}:{}", other.id.client, hold.number)
+        })
+    };
+    let certain: Vec<usize> = of_client().filter(holds).filter_map(|it| position(&it.id)).collect();
+    if !certain.is_empty() {
+        return WaitEdge { owner, waits: certain, is_possible: false };
+    }
+    let possible: Vec<usize> = of_client().filter_map(|it| position(&it.id)).collect();
+    let is_possible = !possible.is_empty();
+    WaitEdge { owner, waits: possible, is_possible }
+}
