@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Status(Status),
     List(List),
     Watch(Watch),
+    Graph(Graph),
     Jobs(Jobs),
     #[cfg(feature = "serve")]
     Serve(Serve),
@@ -267,6 +268,42 @@ pub(crate) struct Watch {
     /// The lock's name
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+}
+
+/// Show who waits for whom, and which threads wait for each other
+///
+/// It shows the locks whose names match a pattern, and the threads that have waited for more than a
+/// second, of programs with the crate wheellock. Other waiters are counted. The keys of the server
+/// are looked at a few hundred at a time. The exit code is 3 if threads wait for each other.
+#[derive(Args)]
+pub(crate) struct Graph {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// What to print: text, or a graph of Graphviz, a flowchart of Mermaid, or an object of JSON
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) format: Format,
+
+    /// Print it again and again, until it is ended or nobody reads the output
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    /// The pause between two times
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds, requires = "watch")]
+    pub(crate) interval: Duration,
+
+    /// As in Redis: * stands for any text, ? for any sign, [a-c] for one of them
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: String,
+}
+
+/// What `graph` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Dot,
+    Mermaid,
+    Json,
 }
 
 /// List the last runs of a job, the latest first

@@ -12,6 +12,9 @@ pub(crate) const WARNED: u8 = 1;
 /// A check of `wheellock doctor` has failed.
 pub(crate) const UNFIT: u8 = 2;
 
+/// Threads wait for each other.
+pub(crate) const DEADLOCK: u8 = 3;
+
 /// The slot was tried as often as allowed.
 pub(crate) const ATTEMPTS_USED_UP: u8 = 122;
 

@@ -13,6 +13,7 @@ mod ask;
 mod bench;
 mod doctor;
 mod exit;
+mod graph;
 mod jobs;
 mod list;
 mod manual;
@@ -67,6 +68,7 @@ fn front(words: &[OsString]) -> u8 {
         Command::Status(status) => status::status(&status),
         Command::List(list) => list::list(&list),
         Command::Watch(watch) => watch::watch(&watch),
+        Command::Graph(graph) => graph::graph(&graph),
         Command::Jobs(jobs) => jobs::jobs(&jobs),
         #[cfg(feature = "serve")]
         Command::Serve(serve) => serve::serve(serve),

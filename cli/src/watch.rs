@@ -18,7 +18,7 @@ use crate::server;
 pub(crate) fn watch(watch: &Watch) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&watch.server, None)?;
     // A lock that does not change writes nothing, so no write would find that the reader is gone.
-    thread::Builder::new().name("reader".to_owned()).spawn(end_with_the_reader)?;
+    end_with_the_reader()?;
     let mut status = client.status(&watch.name)?;
     loop {
         match say(&if watch.json { report::json(&status)? } else { report::line(&status) }) {
@@ -31,8 +31,12 @@ pub(crate) fn watch(watch: &Watch) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-/// Ends the process when the other end of its standard output is closed.
-fn end_with_the_reader() {
+/// Has a thread end the process when the other end of its standard output is closed.
+pub(crate) fn end_with_the_reader() -> io::Result<()> {
+    thread::Builder::new().name("reader".to_owned()).spawn(wait_for_the_end_of_the_reader).map(drop)
+}
+
+fn wait_for_the_end_of_the_reader() {
     let output = io::stdout();
     loop {
         // Nothing is asked for: it returns for an error or a hang-up only.

@@ -1,12 +1,11 @@
 //! Who waits for whom, as clients, locks, and what connects them.
 //!
-//! The page draws this value and nothing else, so another source of edges, such as one that knows
-//! cycles, changes no drawing.
+//! The page draws this value and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use wheellock::LockStatus;
+use wheellock::{LockStatus, LongWaiter, WaitCycle};
 
 /// More cannot be read in a picture.
 const MOST_LOCKS: usize = 40;
@@ -18,6 +17,8 @@ pub(crate) struct Graph {
     edges: Vec<Edge>,
     /// How many locks with waiters are not in the graph.
     left_out: usize,
+    /// Each a sentence: which threads wait for each other.
+    pub(crate) deadlocks: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -54,39 +55,74 @@ enum EdgeKind {
     Waits,
 }
 
+/// Whether somebody is known to wait for a lock.
+fn is_waited_for(status: &LockStatus) -> bool {
+    status.waiters.elsewhere.unwrap_or(0) > 0
+}
+
 impl Graph {
-    /// The locks that somebody waits for, with their holders and waiters.
-    pub(crate) fn of(locks: &[&LockStatus]) -> Self {
+    /// The locks that somebody waits for, with their holders and waiters, and the deadlocks among them.
+    pub(crate) fn of(locks: &[LockStatus], waits: &[LongWaiter], cycles: &[WaitCycle]) -> Self {
         let mut graph = Self::default();
-        let mut clients = BTreeMap::new();
-        let is_waited_for = |status: &&&LockStatus| status.waiters.elsewhere.unwrap_or(0) > 0;
-        for (place, status) in locks.iter().filter(is_waited_for).enumerate() {
-            if place < MOST_LOCKS {
-                graph.add(status, &mut clients);
-            } else {
-                graph.left_out += 1;
+        // 1. The locks, first those of deadlocks.
+        let in_cycles = cycles.iter().flat_map(|cycle| &cycle.waits);
+        let in_cycles: BTreeSet<&str> =
+            in_cycles.filter_map(|wait| waits.get(*wait)).map(|wait| wait.lock.as_str()).collect();
+        let is_in_cycle = |status: &&LockStatus| in_cycles.contains(status.name.as_str());
+        let is_drawn = |status: &&LockStatus| is_waited_for(status) || is_in_cycle(status);
+        let mut waited_for: Vec<&LockStatus> = locks.iter().filter(is_drawn).collect();
+        waited_for.sort_by_key(|status| !is_in_cycle(status));
+        graph.left_out = waited_for.len().saturating_sub(MOST_LOCKS);
+        let (mut clients, mut names) = (BTreeMap::new(), BTreeMap::new());
+        for status in waited_for.into_iter().take(MOST_LOCKS) {
+            let lock = graph.add(status, waits, &mut clients);
+            names.insert(status.name.as_str(), lock);
+        }
+        // 2. The deadlocks: from the client of each wait to the lock, and to the client of the next.
+        for cycle in cycles {
+            let of = |wait: &usize| {
+                let wait = waits.get(*wait)?;
+                Some((*clients.get(&wait.client)?, *names.get(wait.lock.as_str())?))
+            };
+            let next = cycle.waits.iter().cycle().skip(1);
+            for (wait, next) in cycle.waits.iter().zip(next) {
+                if let (Some((client, lock)), Some((next, _))) = (of(wait), of(next)) {
+                    graph.mark(client, lock);
+                    graph.mark(lock, next);
+                }
             }
+            graph.deadlocks.push(cycle.description.clone());
         }
         graph
     }
 
-    fn add(&mut self, status: &LockStatus, clients: &mut BTreeMap<String, usize>) {
+    /// Adds a lock with its holders and waiters, and returns its place.
+    fn add(
+        &mut self,
+        status: &LockStatus,
+        waits: &[LongWaiter],
+        clients: &mut BTreeMap<String, usize>,
+    ) -> usize {
         let lock = self.node(NodeKind::Lock, &status.name);
         for holder in status.holders.iter().take(MOST_CLIENTS_OF_A_LOCK) {
             let to = self.client(&holder.owner, holder.label.as_deref(), clients);
             self.edge(lock, to, EdgeKind::Holds);
         }
-        let queue = &status.waiters.queue;
-        for waiter in queue.iter().take(MOST_CLIENTS_OF_A_LOCK) {
-            let from = self.client(&waiter.owner, waiter.label.as_deref(), clients);
+        let queued = status.waiters.queue.iter().map(|waiter| (&waiter.owner, &waiter.label));
+        let long = waits.iter().filter(|wait| wait.lock == status.name);
+        let long = long.map(|wait| (&wait.client, &wait.label));
+        let mut named = BTreeSet::new();
+        for (owner, label) in long.chain(queued).take(MOST_CLIENTS_OF_A_LOCK) {
+            let from = self.client(owner, label.as_deref(), clients);
             self.edge(from, lock, EdgeKind::Waits);
+            named.insert(from);
         }
-        let named = queue.len().min(MOST_CLIENTS_OF_A_LOCK);
-        let unnamed = status.waiters.elsewhere.unwrap_or(0).saturating_sub(named);
+        let unnamed = status.waiters.elsewhere.unwrap_or(0).saturating_sub(named.len());
         if unnamed > 0 {
             let from = self.node(NodeKind::Clients, &format!("{unnamed} waiting"));
             self.edge(from, lock, EdgeKind::Waits);
         }
+        lock
     }
 
     fn client(
@@ -112,6 +148,12 @@ impl Graph {
         self.nodes.len() - 1
     }
 
+    /// The edge is a part of a cycle.
+    fn mark(&mut self, from: usize, to: usize) {
+        let of_cycle = |edge: &&mut Edge| (edge.from, edge.to) == (from, to);
+        self.edges.iter_mut().filter(of_cycle).for_each(|edge| edge.cycle = true);
+    }
+
     fn edge(&mut self, from: usize, to: usize, kind: EdgeKind) {
         let edge = Edge { from, to, kind, cycle: false };
         if !self.edges.contains(&edge) {
@@ -122,6 +164,8 @@ impl Graph {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use wheellock::Client;
 
     use super::*;
@@ -131,9 +175,10 @@ mod tests {
         let client = Client::in_memory();
         let _guard = client.lock("a").lock().unwrap();
         let mut status = client.status("a").unwrap();
-        assert!(Graph::of(&[&status]).nodes.is_empty(), "nobody waits");
+        let of = |status: &LockStatus| Graph::of(slice::from_ref(status), &[], &[]);
+        assert!(of(&status).nodes.is_empty(), "nobody waits");
         status.waiters.elsewhere = Some(3);
-        let graph = Graph::of(&[&status]);
+        let graph = of(&status);
         let kinds: Vec<_> = graph.nodes.iter().map(|node| node.kind).collect();
         assert_eq!(kinds, [NodeKind::Lock, NodeKind::Client, NodeKind::Clients]);
         assert_eq!(graph.nodes[2].text, "3 waiting");
@@ -147,7 +192,7 @@ mod tests {
         let _guard = client.lock("a").lock().unwrap();
         let mut status = client.status("a").unwrap();
         status.waiters.elsewhere = Some(1);
-        let graph = Graph::of(&[&status; MOST_LOCKS + 5]);
+        let graph = Graph::of(&vec![status; MOST_LOCKS + 5], &[], &[]);
         let clients = graph.nodes.iter().filter(|node| node.kind == NodeKind::Client).count();
         assert_eq!((clients, graph.left_out), (1, 5));
     }

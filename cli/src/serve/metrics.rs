@@ -46,6 +46,8 @@ pub(crate) fn text(snapshot: &Snapshot, scans: Scans, now: Instant) -> String {
         let is_known = counts.holders[library] > 0;
         is_known.then(|| counts.endless[library].to_string())
     });
+    text.head("deadlocks", "gauge", "Cycles of threads that wait for each other.");
+    text.sample("deadlocks", &[], snapshot.graph.deadlocks.len());
     text.head("unreadable_keys", "gauge", "Keys that the user of the server may not read.");
     text.sample("unreadable_keys", &[], snapshot.unreadable);
     text.head("scan_duration_seconds", "gauge", "How long the last scan took.");

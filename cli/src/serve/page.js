@@ -253,12 +253,11 @@ function draw(graph) {
 
 function renderGraph(graph) {
   const locks = graph.nodes.filter((node) => node.kind === "lock").length;
-  const cycles = graph.edges.filter((edge) => edge.cycle).length;
   byId("figure").hidden = locks === 0;
   setText(byId("graph-text"), locks === 0
     ? "Nobody waits."
     : `${count(locks, "lock is", "locks are")} waited for${graph.left_out > 0 ? `, and ${graph.left_out} more` : ""}`
-      + `${cycles > 0 ? `. There is a deadlock: ${cycles} arrows are a part of a cycle` : ""}.`);
+      + graph.deadlocks.map((cycle) => `. Deadlock: ${shown(cycle)}`).join("") + ".");
   if (locks > 0) draw(graph);
 }
 

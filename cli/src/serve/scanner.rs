@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use wheellock::crossbeam_channel::{Receiver, Sender, bounded};
 use wheellock::{Client, Clock as _, SystemClock};
 
+use super::graph::Graph;
 use super::snapshot::{Scan, Seen, Snapshot};
 use super::text::{json, visible};
 
@@ -140,11 +141,16 @@ fn scan_on_wish(
 fn scan(client: &Client, settings: &Settings, seen: &mut Seen) -> Result<Taken, String> {
     let mut scan = Scan::new(&settings.separator, seen, SystemClock.now());
     let mut locks = client.locks(&settings.pattern);
+    let reason = |error: wheellock::Error| visible(&error.to_string(), 1000);
     for status in locks.by_ref() {
-        let status = status.map_err(|error| visible(&error.to_string(), 1000))?;
-        scan.add(status, SystemClock.now());
+        scan.add(status.map_err(reason)?, SystemClock.now());
     }
-    let snapshot = scan.end(locks.unreadable(), SystemClock.now());
+    let mut snapshot = scan.end(locks.unreadable(), SystemClock.now());
+    let held = snapshot.held();
+    if !held.is_empty() {
+        let found = client.wait_graph_of(held).map_err(reason)?;
+        snapshot.graph = Graph::of(&found.locks, &found.waits, &found.cycles);
+    }
     let json = json(&snapshot.object()).map_err(|error| error.to_string())?;
     Ok(Taken { snapshot, json })
 }

@@ -54,6 +54,8 @@ pub(crate) struct Snapshot {
     pub(crate) kinds: BTreeMap<String, u64>,
     /// The counts by prefix, at most one more than [`MOST_PREFIXES`].
     pub(crate) prefixes: BTreeMap<String, Counts>,
+    /// Empty until it is drawn.
+    pub(crate) graph: Graph,
     pub(crate) ended: Instant,
     pub(crate) took: Duration,
 }
@@ -223,6 +225,7 @@ impl<'a> Scan<'a> {
             unreadable,
             kinds: self.kinds,
             prefixes: with_own_series(self.prefixes),
+            graph: Graph::default(),
             ended: now,
             took: now.saturating_duration_since(self.began),
         }
@@ -271,10 +274,16 @@ pub(crate) struct Object<'a> {
     left_out: usize,
     unreadable: u64,
     locks: &'a [Lock],
-    graph: Graph,
+    graph: &'a Graph,
 }
 
 impl Snapshot {
+    /// Those of the listed locks that somebody holds.
+    pub(crate) fn held(&self) -> Vec<LockStatus> {
+        let statuses = self.locks.iter().map(|lock| &lock.status);
+        statuses.filter(|status| !status.holders.is_empty()).cloned().collect()
+    }
+
     pub(crate) fn object(&self) -> Object<'_> {
         let sum = |of: fn(&Counts) -> u64| self.prefixes.values().map(of).sum();
         Object {
@@ -286,7 +295,7 @@ impl Snapshot {
             left_out: self.left_out,
             unreadable: self.unreadable,
             locks: &self.locks,
-            graph: Graph::of(&self.locks.iter().map(|lock| &lock.status).collect::<Vec<_>>()),
+            graph: &self.graph,
         }
     }
 }

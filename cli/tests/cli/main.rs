@@ -9,6 +9,7 @@ mod contention;
 mod death;
 mod doctor;
 mod everyday;
+mod graph;
 #[cfg(feature = "serve")]
 mod http;
 mod hung_server;

@@ -17,7 +17,7 @@ const GUIDE: &str = include_str!("../../../lock/docs/operations.md");
 const WARNED: i32 = 1;
 
 /// A server with the users that the guide's lines of this beginning make, and how many lines.
-fn server_with(beginning: &str) -> (Server, usize) {
+pub(crate) fn server_with(beginning: &str) -> (Server, usize) {
     let server = Server::start();
     let mut lines = 0;
     for line in GUIDE.lines().filter(|line| line.starts_with(beginning)) {
