@@ -190,6 +190,24 @@ fn a_server_that_joins_a_red_lock_later_hears_too() {
 }
 
 #[test]
+fn who_listens_late_to_many_locks_hears_the_first_request() {
+    let memory = Memory::new();
+    let [holder, other] = [(); 2].map(|()| built(Client::builder().in_memory(&memory)));
+    let last = holder.lock("last").lock().unwrap();
+    let many = holder.lock_many(&["a", "b"]).lock().unwrap();
+    // The client hears requests for all its locks as soon as one guard listens.
+    ask_until(&other.lock("last"), "", || last.is_asked());
+    last.unlock().unwrap();
+    let last = holder.lock("last").lock().unwrap();
+    assert!(!last.is_asked());
+    for name in ["b", "a", "last"] {
+        assert_eq!(other.lock(name).ask(name).unwrap().heard, 1);
+    }
+    wait_until("the requests have arrived", SOON, || last.is_asked());
+    assert_eq!(many.revocation().recv_timeout(SOON).unwrap().reason, "b");
+}
+
+#[test]
 fn a_message_of_a_stranger_is_nobodys_request() {
     let server = Server::start();
     let client = Client::connect(&server.url()).unwrap();
