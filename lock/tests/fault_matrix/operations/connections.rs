@@ -21,8 +21,9 @@ const LONG_WAIT: Duration = Duration::from_millis(2500);
 /// How long one is that does not. A waiter asks again after a second, and is to have time for the
 /// answer.
 pub(super) const SHORT_WAIT: Duration = Duration::from_millis(1500);
-/// How long one is in which nothing is heard for a command timeout, and then for another.
-const SILENT_WAIT: Duration = Duration::from_millis(2500);
+/// How long one is in which nothing is heard for a command timeout, and then for another. With time
+/// for a server that restarts on a busy machine.
+const SILENT_WAIT: Duration = Duration::from_secs(8);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "connect", "Client::connect"), Command("TIME"), connect)
