@@ -11,14 +11,14 @@ use crate::common::in_memory::InMemory;
 use crate::common::takings::taken;
 use crate::common::{SOON, built, now, timed, wait_for_a_waiter};
 use crossbeam_channel::bounded;
-use wheellock::{Client, Error, SystemClock, Wait};
+use wheellock::{Client, Error, OnDeadlock, SystemClock, Wait};
 use wheellock_fixture::{Server, wait_until};
 
 const WAIT: Duration = Duration::from_millis(600);
 const THREADS: usize = 20;
 
 fn connect(server: &Server) -> Client {
-    built(Client::builder().url(&server.url()))
+    built(Client::builder().url(&server.url()).on_deadlock(OnDeadlock::Ignore))
 }
 
 /// What becomes of a timed wait: whether it was granted, or the error.

@@ -5,18 +5,20 @@
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use wheellock::Client;
+use wheellock::{Client, OnDeadlock};
 use wheellock_fixture::{Server, wait_until};
 
-use crate::common::{LIMIT, now};
+use crate::common::{LIMIT, built, now};
 
 /// As the documentation has it: a waiter that was not told asks again after so long.
 pub(crate) const POLL_BOUND: Duration = Duration::from_secs(1);
 /// What ends long before it has to.
 pub(crate) const IN_TIME: Duration = Duration::from_secs(8);
 
+/// A client whose scripts are those of its calls: to look for deadlocks would add some to each wait of
+/// more than a second.
 pub(crate) fn connect(server: &Server) -> Client {
-    Client::connect(&server.url()).unwrap()
+    built(Client::builder().url(&server.url()).on_deadlock(OnDeadlock::Ignore))
 }
 
 /// Starts a thread with a stack so small that a thousand of them are no burden.

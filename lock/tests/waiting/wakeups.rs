@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use hashed_wheel::Parker;
 use parking_lot::Mutex;
-use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock, Wait};
+use wheellock::{Client, Clock, Error, LockGuard, LostReason, OnDeadlock, SystemClock, Wait};
 use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
 
 use crate::common::expected::lost;
@@ -31,7 +31,7 @@ fn since(start: Instant) -> Duration {
 
 /// A client whose calls hang for long.
 fn patient(url: &str) -> Client {
-    built(Client::builder().url(url).command_timeout(PATIENT))
+    built(Client::builder().url(url).command_timeout(PATIENT).on_deadlock(OnDeadlock::Ignore))
 }
 
 /// Teaches the server every script, so that from now on each try and each release is one call.
@@ -187,6 +187,7 @@ fn crowd(clients: usize, threads: usize) -> Crowd {
     teach(&server, &holder);
     // Each release is one on the server.
     let builder = Client::builder().url(&server.url()).hand_over_budget(Duration::ZERO);
+    let builder = builder.on_deadlock(OnDeadlock::Ignore);
     let clients: Vec<Client> = (0..clients).map(|_| builder.clone().build().unwrap()).collect();
     let counter = AtomicU64::new(0);
     let guard = holder.lock("a").lock().unwrap();
