@@ -41,8 +41,9 @@ pub(crate) struct KeyPages {
     scan: Scan,
 }
 
-/// The beginnings of keys that belong to a lock of another name, to a job, or to a client.
-const PARTS: [&str; 9] = [
+/// The beginnings of keys that belong to a lock of another name, to a job, to a client, or to a fence of
+/// the crate `wheellock-fence`.
+const PARTS: [&str; 10] = [
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
     "redisson_lock_token:",
@@ -52,6 +53,7 @@ const PARTS: [&str; 9] = [
     "wheellock_job_token:",
     "wheellock_request:",
     "wheellock_client:",
+    "wheellock_fence:",
 ];
 
 /// What the keys of readers have in them.

@@ -560,8 +560,11 @@ impl Hold {
         self.state.lock().cold.as_ref()?.fencing_token
     }
 
-    pub(crate) fn set_token(&self, token: u64) {
-        self.state.lock().cold.get_or_insert_default().fencing_token = Some(token);
+    /// The hold has `token` from now on, unless the hold has another. Returns the token of the hold:
+    /// all guards of a hold have one.
+    pub(crate) fn keep_token(&self, token: u64) -> u64 {
+        let mut state = self.state.lock();
+        *state.cold.get_or_insert_default().fencing_token.get_or_insert(token)
     }
 
     /// Its key stays at least until `until` when it is released before.

@@ -27,7 +27,7 @@ use crate::model::wait_graph::Need;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
-use crate::ops::{Acquired, DrawToken, SetCountReply};
+use crate::ops::{Acquired, SetCountReply};
 use crate::runtime::cache::{AskedHolder, ask_holder};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::traces::Traces;
@@ -265,13 +265,13 @@ impl<'a> LockRequest<'a> {
             return Ok(true);
         }
         // It was acquired as a lock without tokens. A late copy draws one more, which does no harm.
-        let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
+        let draw = hold.id().draw_token();
         let answer = map_failure(core.call_with_policy(&draw, policy), &draw, &hold.name)?;
         let Some(token) = answer.reply else {
             core.watchdog.lose(hold, LostReason::Deleted);
             return Ok(false);
         };
-        hold.set_token(token);
+        hold.keep_token(token);
         Ok(true)
     }
 
@@ -489,7 +489,7 @@ impl<'a> LockTry<'a> {
             Some(since) => hold.started_at(since),
         });
         if let Some(token) = token {
-            hold.set_token(token);
+            hold.keep_token(token);
         }
         // Before the clock is read: if that panics, the guard releases it.
         let guard = request.guard(Arc::clone(&hold));

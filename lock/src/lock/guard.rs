@@ -292,6 +292,43 @@ impl<T> LockGuard<T> {
         self.raw.owner()
     }
 
+    /// The fencing token of this hold: a number by which a resource refuses older holders. The server
+    /// draws the token at the first call, and all guards of the hold have the same token from then on.
+    /// One round trip, or none if the hold has a token.
+    ///
+    /// A token is larger than the tokens of all earlier holds of this name, of any kind of lock and in
+    /// any process, Redisson's fenced locks included. The counter is the key
+    /// `redisson_lock_token:{name}`, which never expires. If a failover or a restart loses its last
+    /// steps, tokens grow all the same: a new token is at least the server's clock in microseconds. A
+    /// clock that was set back at the same moment can break that order.
+    ///
+    /// A token of a read lock is larger than those of all earlier writers, and smaller than those of
+    /// all later writers. A [fenced lock](crate::Client::fenced_lock) has its token from its acquire,
+    /// with no further round trip. A [cached](crate::Lock::with_cache) lock whose token was drawn is
+    /// released to the server, since the next use needs a token of its own. [Fencing, step by
+    /// step](crate::guide::fencing) tells what to do with the number.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let lock = Client::in_memory().fair_lock("orders:42");
+    /// let first = lock.lock()?.draw_token()?;
+    /// let second = lock.lock()?.draw_token()?;
+    /// assert!(second > first);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`], [`Error::Refused`] - no reply within twice
+    ///   the command timeout, or a refusal. The hold stays as it is, and a token that was drawn
+    ///   meanwhile is never used. Transient.
+    /// * [`Error::WrongType`] - the key of the lock or of the counter holds something else. Permanent.
+    pub fn draw_token(&self) -> Result<u64, Error> {
+        self.raw.draw_token()
+    }
+
     /// Releases the lock. `Ok` means that it was held until now and is free, or was [handed
     /// over](crate::guide::hand_over) to the next thread of this client.
     ///
@@ -338,7 +375,8 @@ impl<T> LockGuard<T> {
 }
 
 impl LockGuard<AnyThread> {
-    /// The [fencing token](crate::FencedGuard::token), if the lock is a fenced one.
+    /// The [fencing token](crate::FencedGuard::token), if the lock is a fenced one or a token was
+    /// [drawn](Self::draw_token). Local: no round trip.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
         self.raw.token()
@@ -555,6 +593,15 @@ pub trait Guard: FromRawGuard {
     #[must_use]
     fn owner(&self) -> &str {
         self.raw().owner()
+    }
+
+    /// The fencing token of this hold, drawn at the first call. As [`LockGuard::draw_token`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::draw_token`].
+    fn draw_token(&self) -> Result<u64, Error> {
+        self.raw().draw_token()
     }
 
     /// Releases the lock. As [`LockGuard::unlock`].

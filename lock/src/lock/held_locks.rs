@@ -17,6 +17,7 @@ use crate::model::panics;
 use crate::model::sync::Mutex;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::extend::extend;
+use crate::runtime::fencing::token_of;
 use crate::store::retry::RetryLimit;
 
 /// Raw guards by the positions of their locks.
@@ -289,6 +290,14 @@ impl HeldLocks {
             return Vec::new();
         }
         self.state.lock().guards.values().map(RawGuard::token).collect()
+    }
+
+    /// The fencing tokens, in the order of the positions. A token that a hold does not have is drawn.
+    pub(crate) fn draw_tokens(&self) -> Result<Vec<u64>, Error> {
+        self.check()?;
+        // Nothing is locked during the round trips.
+        let holds: Vec<_> = self.state.lock().guards.values().map(RawGuard::parts).collect();
+        holds.iter().map(|(core, hold)| token_of(core, hold)).collect()
     }
 
     /// Notifies `listener` when the quorum is lost, at once if it is already, and drops it when the

@@ -23,6 +23,7 @@ use crate::model::owner::Owner;
 use crate::runtime::cache::cache;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::extend::extend;
+use crate::runtime::fencing::token_of;
 use crate::runtime::release::{ReleaseInProgress, hand_over, unsent_release};
 use crate::store::retry::RetryLimit;
 
@@ -283,10 +284,16 @@ impl RawGuard {
         &self.hold.owner
     }
 
-    /// The fencing token of the hold; `None` unless it was acquired as a fenced lock.
+    /// The fencing token of the hold; `None` if none was drawn yet.
     pub(crate) fn token(&self) -> Option<u64> {
         // A child of a fork must not touch the parent's locks.
         if self.core.is_current() { self.hold.token() } else { None }
+    }
+
+    /// The fencing token of the hold, which the server draws unless the hold has one.
+    pub(crate) fn draw_token(&self) -> Result<u64, Error> {
+        self.check()?;
+        token_of(&self.core, &self.hold)
     }
 
     /// Releases it and waits for the answer, for

@@ -14,7 +14,7 @@ use crate::model::permit_id::PermitId;
 use crate::model::wait_mode::WaitMode;
 use crate::ops::acquire::{Acquire, Acquired};
 use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
-use crate::ops::fenced::FencedAcquire;
+use crate::ops::fenced::{DrawToken, FencedAcquire};
 use crate::ops::force_release::ForceRelease;
 use crate::ops::keep::{Keep, WakeTarget};
 use crate::ops::operation::Operation;
@@ -76,6 +76,11 @@ impl HoldId {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         // A simple lock is not nested.
         Arc::new(SetCount { name, owner, count, lease, layout: self.kind.layout() })
+    }
+
+    /// Draws a fencing token, if the hold is there.
+    pub(crate) fn draw_token(&self) -> DrawToken {
+        DrawToken::new(self.kind.layout(), &self.name, self.owner.clone())
     }
 
     /// Ends the hold whatever its count, with all else that the server keeps for this owner.

@@ -1,4 +1,4 @@
-//! The fenced lock: acquires with a token, tokens for holds without one, the last token.
+//! Fencing tokens: acquires with a token, tokens for holds without one, the last token.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::{Acquired, check_lock};
+use crate::ops::acquire::{Acquired, check_lock, field, field_argument, has_hold};
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
@@ -73,17 +73,25 @@ impl Operation for FencedAcquire {
     }
 }
 
-/// Draws a token for a hold that was taken as a lock of another kind.
+/// Draws a token for a hold that was taken without one.
 #[derive(Clone, Debug)]
 pub(crate) struct DrawToken {
-    name: LockName,
+    layout: Layout,
+    /// The key that has the hold.
+    key: Arc<str>,
     tokens: Arc<str>,
     owner: Owner,
 }
 
 impl DrawToken {
-    pub(crate) fn new(name: LockName, owner: Owner) -> Self {
-        Self { tokens: name.token(), name, owner }
+    pub(crate) fn new(layout: Layout, name: &LockName, owner: Owner) -> Self {
+        let key = match layout {
+            Layout::Permit => name.permit_leases(),
+            Layout::Counted | Layout::Text | Layout::Reader | Layout::Writer => {
+                Arc::from(name.as_str())
+            }
+        };
+        Self { layout, key, tokens: name.token(), owner }
     }
 }
 
@@ -92,16 +100,28 @@ impl Operation for DrawToken {
     type Reply = Option<u64>;
 
     fn request(&self) -> Request<'_> {
+        let (owner, storage) = match self.layout {
+            Layout::Permit => (Argument::Permit(&self.owner), "permit"),
+            Layout::Text => (Argument::Owner(&self.owner), "text"),
+            layout => (field_argument(layout, &self.owner), "hash"),
+        };
         Request::script(
             "draw token",
             &DRAW,
-            vec![self.name.as_str(), &self.tokens],
-            vec![Argument::NotAfter, Argument::Owner(&self.owner)],
+            vec![&self.key, &self.tokens],
+            vec![Argument::NotAfter, owner, Argument::Text(storage)],
         )
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        if !keyspace.hash_has(self.name.as_str(), &self.owner.to_string())? {
+        let is_held = if self.layout == Layout::Permit {
+            let ends = keyspace.sorted_set_score(&self.key, &self.owner.bytes())?;
+            ends.is_some_and(|ends| ends > keyspace.now().0)
+        } else {
+            let field = field(self.layout, &self.owner);
+            has_hold(keyspace, &self.key, self.layout, &field)?
+        };
+        if !is_held {
             return Ok(Value::Nil);
         }
         next_token(keyspace, &self.tokens)?;

@@ -38,7 +38,7 @@ pub(crate) mod set_count;
 pub(crate) mod value;
 
 pub(crate) use crate::ops::acquire::Acquired;
-pub(crate) use crate::ops::fenced::{DrawToken, LastToken};
+pub(crate) use crate::ops::fenced::LastToken;
 pub(crate) use crate::ops::job::{
     BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns, RunBegun, RunFields,
 };

@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod client_core;
 pub(crate) mod deadlock;
 pub(crate) mod extend;
+pub(crate) mod fencing;
 pub(crate) mod hand_over;
 pub(crate) mod kept_holds;
 #[cfg(feature = "metrics")]

@@ -1,6 +1,6 @@
 //! The permits of one acquire, and their release: all of them in one request (DESIGN: semaphores).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{iter, mem};
 
@@ -25,6 +25,7 @@ use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::extend::{Prolonged, extend, prolong};
+use crate::runtime::fencing::{draw, token_of};
 use crate::runtime::named::dedup_ttl;
 use crate::runtime::release::{end_hold, late_release, send_on_drop, send_releases};
 use crate::store::retry::RetryLimit;
@@ -63,6 +64,8 @@ pub(crate) struct HeldPermits {
     /// The releases that have begun: of the first permits, in their order.
     releases: Vec<ReleaseNo>,
     progress: Progress,
+    /// The fencing token, once one was drawn.
+    token: OnceLock<u64>,
 }
 
 /// How far the end of permits is.
@@ -146,6 +149,7 @@ impl HeldPermits {
             late_copy_deadline,
             releases: Vec::new(),
             progress: Progress::Held,
+            token: OnceLock::new(),
         };
         held.begin_to_watch(sent_at);
         held
@@ -243,6 +247,30 @@ impl HeldPermits {
         }
         let is_valid = validity.extend(core.now(), lease.valid_until(sent_at));
         is_valid.then_some(sent_at).ok_or_else(expired)
+    }
+
+    /// The fencing token of all of them, which the server draws for the first at the first call.
+    pub(crate) fn draw_token(&self) -> Result<u64, Error> {
+        self.check_home()?;
+        if !self.is_valid() {
+            return Err(self.lost_by(LostReason::Expired));
+        }
+        if let Some(token) = self.token.get() {
+            return Ok(*token);
+        }
+        if let Expiry::Watched { holds, .. } = &self.expiry
+            && let Some(hold) = holds.first()
+        {
+            return token_of(&self.core, hold);
+        }
+        let (kind, name) = (Kind::Permit, self.name.clone());
+        let Some(owner) = self.owners.first().cloned() else {
+            return Err(self.lost_by(LostReason::Deleted));
+        };
+        match draw(&self.core, &HoldId { kind, name, owner })? {
+            Some(token) => Ok(*self.token.get_or_init(|| token)),
+            None => Err(self.lost_by(LostReason::Deleted)),
+        }
     }
 
     /// If the clock panics, they are given back.

@@ -175,6 +175,33 @@ impl<I> Permit<I> {
         self.held.lost_future()
     }
 
+    /// A fencing token: a number by which a resource refuses older holders. The server draws the token
+    /// at the first call. One round trip, then none.
+    ///
+    /// A token is larger than all tokens that were drawn before under this name, of permits and of
+    /// locks. While a semaphore has one permit, tokens tell its holders apart as those of a lock do.
+    /// The holders of several permits work at the same time: a resource that refuses smaller tokens
+    /// admits only the holder that drew last. Several permits that were acquired together have one
+    /// token. As [`LockGuard::draw_token`](crate::LockGuard::draw_token).
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let seats = client.expirable_semaphore("seats");
+    /// seats.try_set_permits(1)?;
+    /// let first = seats.acquire()?.draw_token()?;
+    /// assert!(seats.acquire()?.draw_token()? > first);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::draw_token`](crate::LockGuard::draw_token).
+    pub fn draw_token(&self) -> Result<u64, Error> {
+        self.held.draw_token()
+    }
+
     /// The semaphore's name, truncated if it is very long.
     #[must_use]
     pub fn name(&self) -> String {

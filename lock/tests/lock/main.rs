@@ -16,3 +16,4 @@ mod many_threads;
 mod min_hold;
 mod replies;
 mod sendable;
+mod tokens;

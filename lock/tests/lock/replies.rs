@@ -272,7 +272,8 @@ fn the_scripts_that_give_tokens() {
     assert_eq!(busy, Reply::Integer(-1), "busy forever");
     assert_eq!(server.command(&["GET", "t"]).text(), first.to_string());
 
-    let draw = |owner, not_after| run(&server, DRAW_TOKEN, &["a", "t"], &[not_after, owner]);
+    let draw =
+        |owner, not_after| run(&server, DRAW_TOKEN, &["a", "t"], &[not_after, owner, "hash"]);
     let second = token(&draw(A, LONG));
     assert!(second > first);
     assert!(token(&draw(A, LONG)) > second, "a copy draws another");

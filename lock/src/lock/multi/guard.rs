@@ -214,12 +214,33 @@ impl<T> MultiGuard<T> {
     }
 
     /// The [fencing tokens](crate::FencedGuard::token), in the order of [`names`](Self::names);
-    /// `None` for a lock that is not a fenced lock.
+    /// `None` for a lock that is not a fenced lock and whose token was not
+    /// [drawn](Self::draw_tokens). Local: no round trip.
     #[must_use]
     pub fn tokens(&self) -> Vec<Option<u64>> {
         let mut tokens = self.held.tokens();
         tokens.resize(self.names.len(), None);
         tokens
+    }
+
+    /// The fencing token of each lock, in the order of [`names`](Self::names). One round trip for each
+    /// lock that has no token yet, one after the other. As
+    /// [`LockGuard::draw_token`](crate::LockGuard::draw_token).
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let guard = Client::in_memory().lock_many(&["orders:42", "stock:7"]).lock()?;
+    /// assert_eq!(guard.draw_tokens()?.len(), 2);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::draw_token`](crate::LockGuard::draw_token): the first error. The tokens that
+    /// were drawn before stay with their locks.
+    pub fn draw_tokens(&self) -> Result<Vec<u64>, Error> {
+        self.held.draw_tokens()
     }
 
     /// Releases all of them, even if one cannot be released, and returns the outcome. `Ok` means

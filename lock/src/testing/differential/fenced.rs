@@ -64,7 +64,8 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             worlds.compare(&FencedAcquire::new(name(), owners[*owner].clone(), lease), *late)
         }
         Action::Draw { owner, late } => {
-            worlds.compare(&DrawToken::new(name(), owners[*owner].clone()), *late)
+            let draw = DrawToken::new(Layout::Counted, &name(), owners[*owner].clone());
+            worlds.compare(&draw, *late)
         }
         Action::Release { owner } => worlds
             .compare(&ReleaseHold::new(Layout::Counted, name(), owners[*owner].clone()), false),

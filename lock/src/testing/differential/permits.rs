@@ -11,6 +11,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::model::permit_id::PermitId;
+use crate::ops::fenced::DrawToken;
 use crate::ops::permit_admin::{CountPermits, LeaseOf, SetPermits, UpdateLease};
 use crate::ops::permits::{AcquirePermits, ReleasePermits};
 use crate::ops::renew::{Renew, Renewal};
@@ -35,6 +36,7 @@ enum Action {
     Set { permits: u32, call: Call, late: bool },
     Update { id: usize, steps: u32, call: Call, late: bool },
     LeaseOf { id: usize },
+    DrawToken { id: usize, late: bool },
     Renew { renewals: Vec<(usize, u32)>, late: bool },
     Delete { leases: bool },
     PutText { leases: bool },
@@ -58,6 +60,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (0..IDS, 0..5_u32, call(), late)
             .prop_map(|(id, steps, call, late)| Action::Update { id, steps, call, late }),
         2 => (0..IDS).prop_map(|id| Action::LeaseOf { id }),
+        2 => (0..IDS, late).prop_map(|(id, late)| Action::DrawToken { id, late }),
         4 => (prop::collection::vec((0..IDS, 1..5_u32), 1..4), late)
             .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
         1 => prop::bool::weighted(0.3).prop_map(|leases| Action::Delete { leases }),
@@ -84,7 +87,7 @@ impl Actors {
         let owners: Vec<Owner> = (0..IDS).map(|_| client.next_owner()).collect();
         let ids: Vec<PermitId> = owners.iter().map(PermitId::of).collect();
         let requests: Vec<Owner> = (0..REQUESTS).map(|_| client.next_owner()).collect();
-        let mut keys = vec![NAME.to_owned(), LEASES.to_owned()];
+        let mut keys = vec![NAME.to_owned(), LEASES.to_owned(), name.token().to_string()];
         keys.extend(ids.iter().map(|id| name.request(id).to_string()));
         keys.extend(Sequences::<KINDS>::keys(&name));
         let (worlds, sequences) = (Worlds::new(server, keys), Sequences::new());
@@ -134,6 +137,10 @@ impl Actors {
             }
             Action::LeaseOf { id } => {
                 self.worlds.compare(&LeaseOf::new(&name, self.ids[id]), false)
+            }
+            Action::DrawToken { id, late } => {
+                let draw = DrawToken::new(Layout::Permit, &name, self.owners[id].clone());
+                self.worlds.compare(&draw, late)
             }
             Action::Renew { ref renewals, late } => {
                 let renewals = renewals.iter().map(|&(by, steps)| Renewal {

@@ -10,6 +10,7 @@ use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::acquire::Acquire;
 use crate::ops::by_kind::HoldId;
+use crate::ops::fenced::DrawToken;
 use crate::ops::force_release::ForceRelease;
 use crate::ops::query::TimeToLive;
 use crate::ops::read::{ReadAcquire, ReadRelease};
@@ -40,6 +41,7 @@ enum Action {
     Keep { mode: Mode, at: At, steps: u32 },
     Renew { layout: Layout, renewals: Vec<(At, u32)>, late: bool },
     ForceRelease { mode: Mode, name: usize, late: bool },
+    DrawToken { mode: Mode, at: At, late: bool },
     IsLocked { mode: Mode, name: usize },
     TimeToLive { name: usize },
     Foreign(Foreign),
@@ -120,6 +122,7 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(layout, renewals, late)| Action::Renew { layout, renewals, late }),
         1 => (mode(), name.clone(), late)
             .prop_map(|(mode, name, late)| Action::ForceRelease { mode, name, late }),
+        2 => (mode(), at(), late).prop_map(|(mode, at, late)| Action::DrawToken { mode, at, late }),
         2 => (mode(), name.clone()).prop_map(|(mode, name)| Action::IsLocked { mode, name }),
         2 => name.prop_map(|name| Action::TimeToLive { name }),
         3 => foreign().prop_map(Action::Foreign),
@@ -151,6 +154,7 @@ impl Actors {
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
         let mut keys: Vec<String> = NAMES.map(str::to_owned).to_vec();
         for name in 0..NAMES.len() {
+            keys.push(self::name(name).token().to_string());
             for owner in &owners {
                 keys.extend((1..=LEVELS).map(|number| level(name, owner, number)));
                 let kept = format!("{owner}:kept:rwlock_timeout:1");
@@ -216,6 +220,10 @@ impl Actors {
                 let force = ForceRelease::new(layout(*mode), name(*at), request);
                 self.worlds.compare(&force, *late)?;
                 self.worlds.compare(&force, *late)
+            }
+            Action::DrawToken { mode, at, late } => {
+                let draw = DrawToken::new(layout(*mode), &name(at.name), owner(at.owner));
+                self.worlds.compare(&draw, *late)
             }
             Action::IsLocked { mode, name: at } => {
                 self.worlds.compare(&IsLockedIn { name: name(*at), mode: *mode }, false)

@@ -9,6 +9,7 @@ use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::acquire::Acquire;
 use crate::ops::by_kind::HoldId;
+use crate::ops::fenced::DrawToken;
 use crate::ops::force_release::ForceRelease;
 use crate::ops::release::ReleaseHold;
 use crate::ops::renew::{Renew, Renewal};
@@ -24,6 +25,7 @@ enum Action {
     Keep { name: usize, owner: usize, steps: u32 },
     Renew { renewals: Vec<(usize, usize, u32)>, late: bool },
     ForceRelease { name: usize, late: bool },
+    DrawToken { name: usize, owner: usize, late: bool },
     Delete { name: usize },
     PutHash { name: usize },
     Pass { steps: u32 },
@@ -38,6 +40,8 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::Release { name, owner }),
         2 => (name.clone(), owner.clone(), 1..6_u32)
             .prop_map(|(name, owner, steps)| Action::Keep { name, owner, steps }),
+        2 => (name.clone(), owner.clone(), late)
+            .prop_map(|(name, owner, late)| Action::DrawToken { name, owner, late }),
         3 => (prop::collection::vec((name.clone(), owner, 1..6_u32), 1..5), late)
             .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
         1 => (name.clone(), late).prop_map(|(name, late)| Action::ForceRelease { name, late }),
@@ -81,6 +85,9 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             worlds.compare(&force, *late)?;
             worlds.compare(&force, *late)
         }
+        Action::DrawToken { name: at, owner: by, late } => {
+            worlds.compare(&DrawToken::new(Layout::Text, &name(*at), owner(*by)), *late)
+        }
         Action::Delete { name } => {
             drop(worlds.server.command(&["DEL", NAMES[*name]]));
             worlds.keyspace.delete(NAMES[*name]);
@@ -105,7 +112,9 @@ fn every_operation_of_the_simple_lock_does_in_memory_what_its_script_does_on_a_s
     run_histories(256, file!(), action(), |server, history| {
         let client = ClientId::random();
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
-        let mut worlds = Worlds::new(server, NAMES.map(str::to_owned).to_vec());
+        let mut keys: Vec<String> = NAMES.map(str::to_owned).to_vec();
+        keys.extend(NAMES.map(|name| LockName::parse(name).unwrap().token().to_string()));
+        let mut worlds = Worlds::new(server, keys);
         for action in history {
             perform(&mut worlds, &owners, action)?;
         }
