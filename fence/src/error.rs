@@ -1,0 +1,151 @@
+//! Why a fenced write was not done.
+
+use std::error::Error;
+use std::fmt;
+
+/// A write was refused: a newer holder has written before. Permanent: the lock is lost, and the work
+/// that was done under it must not be written.
+///
+/// ```
+/// use wheellock_fence::Stale;
+///
+/// let stale = Stale::new("orders:42", 6).with_newest(7);
+/// assert_eq!(
+///     stale.to_string(),
+///     "the fencing token 6 is stale: `orders:42` has seen 7, so the lock was lost"
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stale {
+    resource: String,
+    token: u64,
+    newest: Option<u64>,
+}
+
+impl Stale {
+    /// A refusal of `token` by the resource of this name. For resources of your own.
+    #[must_use]
+    pub fn new(resource: impl Into<String>, token: u64) -> Self {
+        Self { resource: resource.into(), token, newest: None }
+    }
+
+    /// The same refusal, by a resource that has seen the token `newest`.
+    #[must_use]
+    pub fn with_newest(mut self, newest: u64) -> Self {
+        self.newest = Some(newest);
+        self
+    }
+
+    /// The name of the resource.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// The token that was refused.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// The newest token that the resource has seen. `None` if the resource does not tell, as a failed
+    /// SQL statement.
+    #[must_use]
+    pub fn newest(&self) -> Option<u64> {
+        self.newest
+    }
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, token, newest } = self;
+        write!(formatter, "the fencing token {token} is stale: `{resource}` has seen ")?;
+        match newest {
+            Some(newest) => write!(formatter, "{newest}")?,
+            None => formatter.write_str("a newer token")?,
+        }
+        formatter.write_str(", so the lock was lost")
+    }
+}
+
+impl Error for Stale {}
+
+/// Why a fenced write was not done. `E` is the error of the resource's client.
+///
+/// ```
+/// use std::io;
+/// use wheellock_fence::{FenceError, Stale};
+///
+/// fn is_lost(error: &FenceError<io::Error>) -> bool {
+///     matches!(error, FenceError::Stale(_))
+/// }
+/// assert!(is_lost(&FenceError::Stale(Stale::new("report.csv", 6))));
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FenceError<E> {
+    /// A newer holder has written before. Nothing was changed. Permanent.
+    Stale(Stale),
+    /// No lock draws this token: it is zero, or larger than 2^63 - 1. Nothing was sent. Permanent.
+    InvalidToken {
+        /// The token.
+        token: u64,
+    },
+    /// Other writers came first, as often as the write was tried. Nothing was changed. Transient.
+    Contended {
+        /// The name of the resource.
+        resource: String,
+    },
+    /// The resource's own error. Whether the write was done, and whether it may be tried again, is for
+    /// that error to say. Trying again with the same token is safe.
+    Resource(E),
+}
+
+impl<E> From<E> for FenceError<E> {
+    fn from(error: E) -> Self {
+        Self::Resource(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for FenceError<E> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale(stale) => stale.fmt(formatter),
+            Self::InvalidToken { token } => {
+                write!(formatter, "{token} is no fencing token: a token is between 1 and 2^63 - 1")
+            }
+            Self::Contended { resource } => {
+                write!(formatter, "other writers of `{resource}` came first each time")
+            }
+            Self::Resource(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for FenceError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Stale(stale) => Some(stale),
+            Self::InvalidToken { .. } | Self::Contended { .. } => None,
+            Self::Resource(error) => Some(error),
+        }
+    }
+}
+
+/// The token as a signed number, which every resource can store.
+#[cfg_attr(
+    not(any(
+        feature = "file",
+        feature = "object-store",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqlite"
+    )),
+    expect(dead_code, reason = "no resource is compiled in")
+)]
+pub(crate) fn checked<E>(token: u64) -> Result<i64, FenceError<E>> {
+    match i64::try_from(token) {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(FenceError::InvalidToken { token }),
+    }
+}

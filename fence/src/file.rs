@@ -1,0 +1,315 @@
+//! Files that are replaced as a whole, with the newest token in a folder beside them.
+//!
+//! `report.csv` is a plain file, which any program reads. Its fence is the folder `report.csv.fence`:
+//!
+//! | in the folder | what it is |
+//! |---|---|
+//! | `lock` | an empty file. Writers lock it, by the operating system's file locks, so one writes at a time |
+//! | `record` | the number of the last write, its token, and the newest token before it |
+//! | `content-N` | the new content, until write number N renames it to `report.csv` |
+//!
+//! The rename commits: it replaces the file and ends the `content-N` that `record` names, in one step of
+//! the file system. If a writer is killed before, `content-N` is still there, and the next writer takes
+//! the token before it as the newest.
+//!
+//! The fence holds for writers that use it, on one machine or on a network file system with locks that
+//! all machines share (NFS 4). Whoever writes the file directly is not stopped.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{FenceError, Stale, checked};
+
+/// Replaces the file at `path` with `content`, if `token` is not older than the newest token that has
+/// written it. Readers see the old content or the new content, never a part. `Ok` means that both are
+/// on the disk.
+///
+/// Another writer is waited for, for `patience` at most. A file that is there keeps its permissions. A
+/// symbolic link stays, and its target is replaced.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock_fence::{FenceError, file};
+///
+/// # let folder = std::env::temp_dir().join(format!("wheellock-fence-file-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// let path = folder.join("report.csv");
+/// file::replace(&path, 7, b"of the newer holder", Duration::from_secs(5))?;
+/// let refused = file::replace(&path, 6, b"of the paused holder", Duration::from_secs(5));
+/// let Err(FenceError::Stale(stale)) = refused else { panic!("the token was older") };
+/// assert_eq!(stale.newest(), Some(7));
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), FenceError<std::io::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed. Permanent.
+/// * [`FenceError::InvalidToken`] - nothing was done. Permanent.
+/// * [`FenceError::Resource`] - the error of the file system. `TimedOut`: another writer has not
+///   finished within `patience`; transient. `InvalidData`: the record of the fence is damaged, and the
+///   message names it. After other errors the file has the old content, or, if the disk has failed,
+///   either.
+pub fn replace(
+    path: impl AsRef<Path>,
+    token: u64,
+    content: &[u8],
+    patience: Duration,
+) -> Result<(), FenceError<io::Error>> {
+    replace_in_steps(path.as_ref(), token, content, patience, &mut |_| {})
+}
+
+/// The steps of a write after which a test kills the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Locked,
+    ContentWritten,
+    RecordWritten,
+    Renamed,
+    Cleaned,
+}
+
+fn replace_in_steps(
+    path: &Path,
+    token: u64,
+    content: &[u8],
+    patience: Duration,
+    after: &mut dyn FnMut(Step),
+) -> Result<(), FenceError<io::Error>> {
+    checked::<io::Error>(token)?;
+    // 1. One writer at a time. The lock ends with `_lock`, or with the process.
+    let fence = Fence::of(path)?;
+    let _lock = fence.lock(patience)?;
+    after(Step::Locked);
+    // 2. The newest token. A write whose content is still there was not committed.
+    let last = fence.record()?;
+    let newest = match &last {
+        Some(last) if fence.content(last.write).exists() => last.newest_before,
+        Some(last) => last.token,
+        None => 0,
+    };
+    if token < newest {
+        let resource = path.display().to_string();
+        return Err(FenceError::Stale(Stale::new(resource, token).with_newest(newest)));
+    }
+    // 3. The content, on the disk before the record that names it.
+    let write = last.map_or(1, |last| last.write.wrapping_add(1));
+    let new = fence.content(write);
+    write_file(&new, content, fs::metadata(&fence.path).ok().map(|it| it.permissions()))?;
+    sync_folder(&fence.folder)?;
+    after(Step::ContentWritten);
+    // 4. The record, on the disk before the rename.
+    fence.write_record(&Record { write, token, newest_before: newest })?;
+    after(Step::RecordWritten);
+    // 5. The rename commits both.
+    fs::rename(&new, &fence.path)?;
+    sync_folder(fence.path.parent().unwrap_or(Path::new(".")))?;
+    after(Step::Renamed);
+    // 6. Nothing needs what killed writers have left.
+    fence.remove_contents()?;
+    after(Step::Cleaned);
+    Ok(())
+}
+
+/// The fence of one file.
+struct Fence {
+    /// The file, with no symbolic link in its path.
+    path: PathBuf,
+    folder: PathBuf,
+}
+
+/// The last write whose content was complete.
+struct Record {
+    write: u64,
+    token: u64,
+    /// The newest token if that write was not committed; zero for none.
+    newest_before: u64,
+}
+
+impl Fence {
+    /// The fence of the file at `path`, whose folder is made if it is missing.
+    fn of(path: &Path) -> io::Result<Self> {
+        let path = match fs::canonicalize(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let name = path.file_name().ok_or(ErrorKind::InvalidFilename)?;
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                fs::canonicalize(parent.unwrap_or(Path::new(".")))?.join(name)
+            }
+            path => path?,
+        };
+        let mut name = path.file_name().ok_or(ErrorKind::InvalidFilename)?.to_owned();
+        name.push(".fence");
+        let folder = path.with_file_name(name);
+        fs::create_dir_all(&folder)?;
+        Ok(Self { path, folder })
+    }
+
+    fn content(&self, write: u64) -> PathBuf {
+        self.folder.join(format!("content-{write}"))
+    }
+
+    /// Locks the fence, and waits for another writer for `patience` at most.
+    fn lock(&self, patience: Duration) -> io::Result<File> {
+        let path = self.folder.join("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        let mut left = patience;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if left.is_zero() => {
+                    let message = format!(
+                        "another writer of {} has not finished within {patience:?}",
+                        self.path.display()
+                    );
+                    return Err(io::Error::new(ErrorKind::TimedOut, message));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    // The operating system has no lock with a time-out.
+                    let pause = left.min(Duration::from_millis(5));
+                    sleep(pause);
+                    left -= pause;
+                }
+            }
+        }
+    }
+
+    fn record(&self) -> io::Result<Option<Record>> {
+        let path = self.folder.join("record");
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        if let Ok(&[write, token, newest_before]) = numbers.as_deref() {
+            return Ok(Some(Record { write, token, newest_before }));
+        }
+        let message = format!("{} is no record of a fence", path.display());
+        Err(io::Error::new(ErrorKind::InvalidData, message))
+    }
+
+    fn remove_contents(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("content-") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_record(&self, record: &Record) -> io::Result<()> {
+        let Record { write, token, newest_before } = record;
+        let new = self.folder.join("record-new");
+        write_file(&new, format!("{write} {token} {newest_before}\n").as_bytes(), None)?;
+        fs::rename(&new, self.folder.join("record"))?;
+        sync_folder(&self.folder)
+    }
+}
+
+/// Writes a file to the disk.
+fn write_file(path: &Path, content: &[u8], permissions: Option<fs::Permissions>) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions)?;
+    }
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+/// The names in a folder are on the disk from then on. Windows has no such call, and needs none.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+fn sleep(pause: Duration) {
+    std::thread::sleep(pause);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::Command;
+
+    use wheellock_fixture::TestProcess;
+
+    use super::*;
+
+    const PLACE: &str = "WHEELLOCK_TEST_PLACE";
+    const STEP: &str = "WHEELLOCK_TEST_STEP";
+    const LIMIT: Duration = Duration::from_secs(60);
+    const STEPS: [Step; 5] =
+        [Step::Locked, Step::ContentWritten, Step::RecordWritten, Step::Renamed, Step::Cleaned];
+
+    /// The process that is killed: this test program again, which runs this test alone.
+    #[test]
+    fn child_role() {
+        let (Ok(place), Ok(step)) = (env::var(PLACE), env::var(STEP)) else { return };
+        let (path, token) = place.split_once('|').unwrap();
+        let content = format!("of {token}").repeat(10_000);
+        let mut kill = |after: Step| {
+            if format!("{after:?}") == step {
+                std::process::abort();
+            }
+        };
+        let token = token.parse().unwrap();
+        let written =
+            replace_in_steps(Path::new(path), token, content.as_bytes(), LIMIT, &mut kill);
+        panic!("it was not killed after {step}: {written:?}");
+    }
+
+    /// A process that writes with this token and is killed after the step.
+    fn kill_a_writer(path: &Path, token: u64, after: Step) {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "file::tests::child_role", "--nocapture"]);
+        command.env(PLACE, format!("{}|{token}", path.display())).env(STEP, format!("{after:?}"));
+        let mut child = TestProcess::spawn(&mut command);
+        let aborted = 128 + 6;
+        assert_eq!(child.wait_for_exit(LIMIT), aborted, "{}", child.output());
+    }
+
+    fn content(token: u64) -> Vec<u8> {
+        format!("of {token}").repeat(10_000).into_bytes()
+    }
+
+    /// Writers that are killed one after the other: each pair of steps, then a whole write.
+    #[test]
+    fn a_writer_that_is_killed_at_any_step_leaves_all_or_nothing() {
+        let folder = env::temp_dir().join(format!("wheellock-fence-steps-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("report.csv");
+        let (mut newest, mut expected) = (None::<u64>, None);
+        let mut token = 10;
+        for first in STEPS {
+            for second in STEPS {
+                for step in [first, second] {
+                    token += 10;
+                    kill_a_writer(&path, token, step);
+                    if matches!(step, Step::Renamed | Step::Cleaned) {
+                        (newest, expected) = (Some(token), Some(content(token)));
+                    }
+                    let context = format!("{first:?} and {second:?}, {step:?}");
+                    assert_eq!(fs::read(&path).ok(), expected, "{context}");
+                    // Whoever comes with the token before the newest one is stale.
+                    if let Some(newest) = newest {
+                        let refused = replace(&path, newest - 1, b"stale", LIMIT).unwrap_err();
+                        let FenceError::Stale(stale) = refused else { panic!("{context}") };
+                        assert_eq!(stale.newest(), Some(newest), "{context}");
+                        assert_eq!(fs::read(&path).ok(), expected, "{context}");
+                    }
+                }
+                // One token more than the newest, which is less than what was not committed.
+                let next = newest.map_or(5, |newest| newest + 1);
+                replace(&path, next, &content(next), LIMIT).unwrap();
+                (newest, expected) = (Some(next), Some(content(next)));
+                assert_eq!(fs::read(&path).ok(), expected);
+            }
+        }
+        let left = fs::read_dir(folder.join("report.csv.fence")).unwrap().count();
+        assert_eq!(left, 2, "the lock and the record");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,62 @@
+//! PostgreSQL, by the crate `postgres`. The statements are those of [`sql`].
+
+use postgres::{Client, Error, Transaction};
+
+use crate::error::{FenceError, Stale, checked};
+use crate::sql;
+
+/// Makes the table of the newest tokens, unless it is there.
+///
+/// # Errors
+///
+/// Those of the server. Another session may make the table at the same moment: transient.
+pub fn create_table(client: &mut Client) -> Result<(), Error> {
+    client.batch_execute(sql::CREATE_TABLE)
+}
+
+/// Raises the token of `resource` in `transaction`, before its first write. All that the transaction
+/// writes is committed with the token, or not at all.
+///
+/// It waits while another transaction has raised the token of this resource and is not committed. Set
+/// `lock_timeout` if that wait needs a limit.
+///
+/// ```no_run
+/// use postgres::{Client, NoTls};
+/// use wheellock_fence::FenceError;
+///
+/// # fn main() -> Result<(), FenceError<postgres::Error>> {
+/// # let token = 7;
+/// let mut client = Client::connect("host=localhost user=orders", NoTls)?;
+/// let mut transaction = client.transaction()?;
+/// wheellock_fence::postgres::raise(&mut transaction, "orders:42", token)?;
+/// transaction.execute("UPDATE orders SET state = 'paid' WHERE id = 42", &[])?;
+/// transaction.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// * [`FenceError::Stale`] - a newer token was committed. The server refuses all further statements of
+///   the transaction. Permanent.
+/// * [`FenceError::InvalidToken`] - nothing was sent. Permanent.
+/// * [`FenceError::Resource`] - the server's error, such as a missing table.
+pub fn raise(
+    transaction: &mut Transaction<'_>,
+    resource: &str,
+    token: u64,
+) -> Result<(), FenceError<Error>> {
+    let number = checked(token)?;
+    match transaction.execute(sql::RAISE, &[&resource, &number]) {
+        Ok(_) => Ok(()),
+        Err(error) if is_stale(&error) => Err(FenceError::Stale(Stale::new(resource, token))),
+        Err(error) => Err(FenceError::Resource(error)),
+    }
+}
+
+/// Whether a statement failed because its token is stale. For statements of your own, with
+/// [`sql::set_column`].
+#[must_use]
+pub fn is_stale(error: &Error) -> bool {
+    error.as_db_error().and_then(|error| error.constraint()) == Some(sql::CONSTRAINT)
+}

@@ -1,0 +1,79 @@
+//! Redis and Valkey: commands that write only with a token that is not stale, in one script.
+//!
+//! The newest token of a resource is a key of its own, [`fence_key`], in the same hash slot as the
+//! resource's key. The key of the fence does not expire, and outlives the resource: who deletes the
+//! fence forgets which holders are stale. A failover that loses the last writes loses tokens together
+//! with the data that they protect.
+
+use std::sync::LazyLock;
+
+use redis::{Arg, Cmd, ConnectionLike, FromRedisValue, RedisError, Script, Value};
+
+use crate::error::{FenceError, Stale, checked};
+
+static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("fenced_write.lua")));
+
+/// Runs `command` on the server if `token` is not older than the newest token of `resource`, and
+/// returns the reply. The token is the newest from then on. One round trip.
+///
+/// `resource` is the key that `command` writes. A cluster has only keys of one hash slot in a command,
+/// so further keys need the same hash tag. A command that the server refuses raises no token.
+///
+/// ```no_run
+/// use redis::cmd;
+/// use wheellock_fence::redis::write;
+///
+/// # fn main() -> Result<(), wheellock_fence::FenceError<redis::RedisError>> {
+/// # let token = 7;
+/// let mut connection = redis::Client::open("redis://127.0.0.1/")?.get_connection()?;
+/// write::<()>(&mut connection, "balance", token, cmd("SET").arg("balance").arg(150))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed. Permanent.
+/// * [`FenceError::InvalidToken`] - nothing was sent. Permanent.
+/// * [`FenceError::Resource`] - the server's error: one of the command, or of a fence whose key holds
+///   something else. Or an error of the connection: the command may have run.
+pub fn write<T: FromRedisValue>(
+    connection: &mut dyn ConnectionLike,
+    resource: &str,
+    token: u64,
+    command: &Cmd,
+) -> Result<T, FenceError<RedisError>> {
+    let number = checked(token)?;
+    let mut invocation = WRITE.prepare_invoke();
+    invocation.key(fence_key(resource)).key(resource).arg(number);
+    for argument in command.args_iter() {
+        match argument {
+            Arg::Simple(bytes) => invocation.arg(bytes),
+            // The place of a cursor, which begins at zero.
+            _ => invocation.arg("0"),
+        };
+    }
+    let (newest, reply): (Option<u64>, Value) = invocation.invoke(connection)?;
+    match newest {
+        Some(newest) => Err(FenceError::Stale(Stale::new(resource, token).with_newest(newest))),
+        None => Ok(redis::from_redis_value(reply).map_err(RedisError::from)?),
+    }
+}
+
+/// The key of the newest token of `resource`: `wheellock_fence:{resource}`, without further braces if
+/// the name has some.
+///
+/// ```
+/// use wheellock_fence::redis::fence_key;
+///
+/// assert_eq!(fence_key("balance"), "wheellock_fence:{balance}");
+/// assert_eq!(fence_key("{account 7}:balance"), "wheellock_fence:{account 7}:balance");
+/// ```
+#[must_use]
+pub fn fence_key(resource: &str) -> String {
+    if resource.contains('{') {
+        format!("wheellock_fence:{resource}")
+    } else {
+        format!("wheellock_fence:{{{resource}}}")
+    }
+}

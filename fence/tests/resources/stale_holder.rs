@@ -1,0 +1,79 @@
+//! A holder is stopped for longer than its lease, another takes over and writes, and the first wakes
+//! and writes.
+
+use std::io::Write;
+
+use wheellock::Client;
+use wheellock_fixture::TestProcess;
+
+use crate::LIMIT;
+use crate::child::{Task, command};
+use crate::kinds::{LEASE, LOCK, Place, World};
+
+/// What the first holder says of its write, and what the resource has in the end.
+fn wake_a_paused_holder(world: &World, place: &Place, fenced: bool) -> (String, String) {
+    let url = world.server.url();
+    let mut resource = place.open();
+    let mut command = command(place, &Task::Write { url: &url, fenced });
+    let (first, mut input, lines) = TestProcess::spawn_for_talk(&mut command);
+    let next = |prefix: &str| {
+        let mut lines = std::iter::repeat_with(|| lines.recv_timeout(LIMIT).unwrap());
+        lines.find(|line| line.starts_with(prefix)).unwrap()
+    };
+    let token: u64 = next("it holds ").rsplit_once(' ').unwrap().1.parse().unwrap();
+    first.pause();
+
+    let client = Client::builder().url(&url).watchdog_lease(LEASE).build().unwrap();
+    let guard = client.lock(LOCK).try_lock_for(LIMIT).unwrap().unwrap();
+    let newer = guard.draw_token().unwrap();
+    assert!(newer > token, "{newer} after {token}");
+    resource.write(newer, "of the newer holder", &mut |_| {}).unwrap();
+
+    first.resume();
+    input.write_all(b"\n").unwrap();
+    let said = lines.recv_timeout(LIMIT).unwrap();
+    // Who holds the lock writes on.
+    if fenced {
+        resource.write(newer, "of the newer holder, again", &mut |_| {}).unwrap();
+    }
+    (said, resource.read())
+}
+
+fn a_paused_holder_is_refused(world: &World) {
+    for place in world.places() {
+        let (said, text) = wake_a_paused_holder(world, &place, true);
+        assert!(said.starts_with("stale: "), "{place:?}: {said}");
+        assert_eq!(text, "of the newer holder, again", "{place:?}");
+    }
+}
+
+fn without_a_fence_it_writes(world: &World) {
+    for place in world.places() {
+        let (said, text) = wake_a_paused_holder(world, &place, false);
+        assert_eq!((&*said, &*text), ("written", "of the paused holder"), "{place:?}");
+    }
+}
+
+#[test]
+fn a_paused_holder_is_refused_by_sqlite_redis_and_files() {
+    a_paused_holder_is_refused(&World::new());
+}
+
+#[test]
+fn without_a_fence_a_paused_holder_overwrites_sqlite_redis_and_files() {
+    without_a_fence_it_writes(&World::new());
+}
+
+#[test]
+fn a_paused_holder_is_refused_by_postgresql() {
+    if let Some(world) = World::with_postgres() {
+        a_paused_holder_is_refused(&world);
+    }
+}
+
+#[test]
+fn without_a_fence_a_paused_holder_overwrites_postgresql() {
+    if let Some(world) = World::with_postgres() {
+        without_a_fence_it_writes(&world);
+    }
+}

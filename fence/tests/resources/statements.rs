@@ -1,0 +1,194 @@
+//! What is refused, and that a refusal changes nothing.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use postgres::NoTls;
+use wheellock_fence::redis::{fence_key, write};
+use wheellock_fence::{FenceError, file, sql, sqlite};
+use wheellock_fixture::{Cluster, Reply, Server};
+
+use crate::LIMIT;
+use crate::kinds::{Folder, NAME, World};
+
+const TOO_LARGE: u64 = 1 << 63;
+
+#[test]
+fn a_token_that_no_lock_draws_is_refused_before_anything_is_sent() {
+    let folder = Folder::new();
+    let path = folder.0.join("report.csv");
+    for token in [0, TOO_LARGE, u64::MAX] {
+        let refused = file::replace(&path, token, b"", LIMIT).unwrap_err();
+        assert!(matches!(refused, FenceError::InvalidToken { token: it } if it == token));
+        assert!(refused.to_string().contains(&token.to_string()), "{refused}");
+    }
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0, "nothing was made");
+
+    let mut database = rusqlite::Connection::open_in_memory().unwrap();
+    let transaction = database.transaction().unwrap();
+    let refused = sqlite::raise(&transaction, NAME, TOO_LARGE).unwrap_err();
+    assert!(matches!(refused, FenceError::InvalidToken { .. }), "{refused:?}");
+    let missing = sqlite::raise(&transaction, NAME, 1).unwrap_err();
+    assert!(missing.to_string().contains("wheellock_fence"), "{missing}");
+    assert!(matches!(missing, FenceError::Resource(_)), "{missing:?}");
+}
+
+#[test]
+fn the_largest_token_is_taken() {
+    let mut database = rusqlite::Connection::open_in_memory().unwrap();
+    sqlite::create_table(&database).unwrap();
+    sqlite::create_table(&database).unwrap();
+    let transaction = database.transaction().unwrap();
+    sqlite::raise(&transaction, "ü'; DROP TABLE wheellock_fence; --", TOO_LARGE - 1).unwrap();
+    let stale = sqlite::raise(&transaction, "ü'; DROP TABLE wheellock_fence; --", 1).unwrap_err();
+    assert!(stale.to_string().starts_with("the fencing token 1 is stale"), "{stale}");
+    // Another resource has tokens of its own.
+    sqlite::raise(&transaction, NAME, 1).unwrap();
+}
+
+#[test]
+fn a_command_that_redis_refuses_raises_no_token() {
+    let server = Server::start();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let set = redis::cmd("SET").arg(NAME).arg("1").to_owned();
+    write::<()>(&mut connection, NAME, 5, &set).unwrap();
+    let refused = [
+        redis::cmd("LPUSH").arg(NAME).arg("1").to_owned(),
+        redis::cmd("NO SUCH COMMAND"),
+        redis::cmd("SET").arg(NAME).to_owned(),
+        (0..8000).fold(redis::cmd("MSET"), |mut command, _| command.arg("x").to_owned()),
+    ];
+    for command in refused {
+        let error = write::<()>(&mut connection, NAME, 9, &command).unwrap_err();
+        assert!(matches!(error, FenceError::Resource(_)), "{error:?}");
+        assert_eq!(server.command(&["GET", &fence_key(NAME)]).text(), "5", "{error}");
+    }
+    // Of a resource with no fence yet, there is none afterwards.
+    let wrong = redis::cmd("INCR").arg("text").to_owned();
+    server.command(&["SET", "text", "x"]);
+    write::<()>(&mut connection, "text", 9, &wrong).unwrap_err();
+    assert_eq!(server.command(&["EXISTS", &fence_key("text")]).integer(), 0);
+    // The reply is the command's.
+    let count = redis::cmd("INCR").arg("count").to_owned();
+    assert_eq!(write::<i64>(&mut connection, "count", 1, &count).unwrap(), 1);
+    let absent = redis::cmd("GETDEL").arg("absent").to_owned();
+    assert_eq!(write::<Option<String>>(&mut connection, "absent", 1, &absent).unwrap(), None);
+}
+
+#[test]
+fn a_fence_of_redis_that_holds_something_else_is_left_alone() {
+    let server = Server::start();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let set = redis::cmd("SET").arg(NAME).arg("1").to_owned();
+    for fence in [&["SET", "text"][..], &["LPUSH", "item"], &["SET", "12 "], &["SET", ""]] {
+        server.command(&["DEL", &fence_key(NAME)]);
+        server.command(&[fence[0], &fence_key(NAME), fence[1]]);
+        let before = server.command(&["DUMP", &fence_key(NAME)]);
+        let error = write::<()>(&mut connection, NAME, 9, &set).unwrap_err();
+        assert!(matches!(error, FenceError::Resource(_)), "{error:?}");
+        assert_eq!(server.command(&["DUMP", &fence_key(NAME)]), before);
+        assert_eq!(server.command(&["GET", NAME]), Reply::Nil);
+    }
+}
+
+#[test]
+fn tokens_of_redis_are_compared_as_numbers() {
+    let server = Server::start();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let set = redis::cmd("SET").arg(NAME).arg("1").to_owned();
+    // Beyond what a number of Lua keeps, and with more digits.
+    let growing = [1, 9, 10, 9_007_199_254_740_992, 9_007_199_254_740_993, TOO_LARGE - 1];
+    for (place, token) in growing.into_iter().enumerate() {
+        write::<()>(&mut connection, NAME, token, &set).unwrap();
+        for older in &growing[..place] {
+            let error = write::<()>(&mut connection, NAME, *older, &set).unwrap_err();
+            let FenceError::Stale(stale) = error else { panic!("{error:?}") };
+            assert_eq!(stale.newest(), Some(token));
+        }
+    }
+}
+
+#[test]
+fn a_fence_lies_in_the_slot_of_its_resource() {
+    let cluster = Cluster::start(3, 0);
+    for name in ["balance", "{account 7}:balance", "a{b}c{d}"] {
+        let slot = |key: &str| cluster.slot_of(key);
+        assert_eq!(slot(name), slot(&fence_key(name)), "{name}");
+    }
+}
+
+#[test]
+fn a_record_of_a_file_that_is_damaged_is_named() {
+    let folder = Folder::new();
+    let path = folder.0.join("report.csv");
+    file::replace(&path, 1, b"1", LIMIT).unwrap();
+    for damaged in ["", "1 2", "1 2 x", "1 2 3 4"] {
+        fs::write(folder.0.join("report.csv.fence/record"), damaged).unwrap();
+        let Err(FenceError::Resource(error)) = file::replace(&path, 2, b"2", LIMIT) else {
+            panic!("{damaged:?} is no record");
+        };
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert!(error.to_string().contains("report.csv.fence/record"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"1");
+    }
+}
+
+#[test]
+fn a_file_keeps_its_permissions_and_its_links() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let folder = Folder::new();
+    let (path, link) = (folder.0.join("report.csv"), folder.0.join("latest.csv"));
+    fs::write(&path, b"0").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("report.csv", &link).unwrap();
+    file::replace(&link, 7, b"7", LIMIT).unwrap();
+    assert_eq!(fs::read_link(&link).unwrap().to_str(), Some("report.csv"));
+    assert_eq!(fs::read(&path).unwrap(), b"7");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    // By either name it is one file with one fence.
+    let stale = file::replace(&path, 6, b"6", LIMIT).unwrap_err();
+    assert!(matches!(stale, FenceError::Stale(_)), "{stale:?}");
+    let names: Vec<_> = fs::read_dir(folder.0.join("report.csv.fence")).unwrap().collect();
+    assert_eq!(names.len(), 2, "the lock and the record: {names:?}");
+}
+
+#[test]
+fn a_file_in_no_folder_and_a_folder_are_refused() {
+    let folder = Folder::new();
+    let none = Duration::ZERO;
+    for path in [folder.0.join("none/report.csv"), folder.0.join(".."), "/".into()] {
+        let refused = file::replace(&path, 1, b"", none).unwrap_err();
+        assert!(matches!(refused, FenceError::Resource(_)), "{refused:?}");
+    }
+    // What cannot be renamed over raises no token.
+    let path = folder.0.join("busy");
+    fs::create_dir_all(path.join("with a file")).unwrap();
+    file::replace(&path, 9, b"", none).unwrap_err();
+    fs::remove_dir_all(&path).unwrap();
+    file::replace(&path, 7, b"7", none).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"7");
+}
+
+#[test]
+fn a_transaction_of_postgresql_that_has_waited_under_repeatable_read_is_run_again() {
+    let Some(world) = World::with_postgres() else { return };
+    let connect = || postgres::Client::connect(&world.parameters(), NoTls).unwrap();
+    let (mut first, mut second) = (connect(), connect());
+    first.batch_execute(sql::CREATE_TABLE).unwrap();
+    let isolation = postgres::IsolationLevel::RepeatableRead;
+    let mut late = second.build_transaction().isolation_level(isolation).start().unwrap();
+    // Its snapshot is from before the other one's commit.
+    late.query("SELECT 1 FROM wheellock_fence", &[]).unwrap();
+    let mut early = first.transaction().unwrap();
+    wheellock_fence::postgres::raise(&mut early, NAME, 1).unwrap();
+    early.commit().unwrap();
+    let refused = wheellock_fence::postgres::raise(&mut late, NAME, 2).unwrap_err();
+    let FenceError::Resource(error) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.code().unwrap().code(), "40001");
+    drop(late);
+    let mut again = second.transaction().unwrap();
+    wheellock_fence::postgres::raise(&mut again, NAME, 2).unwrap();
+    again.commit().unwrap();
+}
