@@ -33,6 +33,7 @@ pub(crate) enum Command {
     #[cfg(feature = "serve")]
     Serve(Serve),
     Ask(Ask),
+    Fence(FenceCommand),
     Unlock(Unlock),
     Bench(Bench),
     Doctor(Doctor),
@@ -75,9 +76,9 @@ pub(crate) struct Server {
 /// the --slot was tried as often as allowed; 123 if the lock was lost; 125 if wheellock itself
 /// failed; 126 if CMD cannot be executed; 127 if it is not found.
 ///
-/// CMD finds WHEELLOCK_NAME, WHEELLOCK_OWNER and, unless the lock is --fair, --shared, --exclusive
-/// or has --permits, the fencing token WHEELLOCK_TOKEN in its environment; with --slot also
-/// WHEELLOCK_SLOT and WHEELLOCK_ATTEMPT. It is the leader of a
+/// CMD finds WHEELLOCK_NAME, WHEELLOCK_OWNER and, unless the lock is --shared, the fencing token
+/// WHEELLOCK_TOKEN in its environment, for `wheellock fence`; with --slot also WHEELLOCK_SLOT and
+/// WHEELLOCK_ATTEMPT. It is the leader of a
 /// process group of its own, which gets all signals that wheellock gets. If the lock is lost, the
 /// group gets SIGTERM, and SIGKILL after --kill-after. If wheellock is killed, the group is killed;
 /// the lock is free when its lease ends.
@@ -394,6 +395,74 @@ pub(crate) struct Ask {
     pub(crate) name: String,
 }
 
+/// Write what a holder that has lost its lock cannot write
+///
+/// For commands under `wheellock run`, which gives them the fencing token WHEELLOCK_TOKEN: a number
+/// that grows from holder to holder. A write with an older token than the newest one that was written
+/// changes nothing, and the exit code is 123, as of a lost lock.
+#[derive(Args)]
+pub(crate) struct FenceCommand {
+    #[command(subcommand)]
+    pub(crate) what: Fence,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Fence {
+    File(FenceFile),
+    Sql(FenceSql),
+}
+
+/// Replace a file by the standard input, unless the token is stale
+///
+/// Readers see the old file or the new one, never a part. The newest token stands in the folder
+/// PATH.fence. The content is kept in memory until it is complete.
+///
+/// wheellock run report -- sh -c './report.sh | wheellock fence file report.csv'
+#[derive(Args)]
+pub(crate) struct FenceFile {
+    /// The fencing token; without it, the one in the environment variable WHEELLOCK_TOKEN
+    #[arg(long, value_name = "N", env = "WHEELLOCK_TOKEN", value_parser = token())]
+    pub(crate) token: u64,
+
+    /// Wait for another writer of the file for S seconds at most
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub(crate) wait: Duration,
+
+    /// The file
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+}
+
+/// Print the statement of SQL that fails if the token is stale
+///
+/// For PostgreSQL and SQLite. The statement stands before all others of a transaction, and is an error
+/// if the token is stale. psql needs ON_ERROR_STOP, and sqlite3 needs -bail.
+///
+/// wheellock fence sql --create | psql shop
+///
+/// wheellock run orders -- sh -c '{ echo BEGIN\;; wheellock fence sql orders; cat changes.sql; echo
+/// COMMIT\;; } | psql -v ON_ERROR_STOP=1 shop'
+#[derive(Args)]
+pub(crate) struct FenceSql {
+    /// Print the statement that makes the table of the newest tokens
+    #[arg(long, conflicts_with = "resource")]
+    pub(crate) create: bool,
+
+    /// The fencing token; without it, the one in the environment variable WHEELLOCK_TOKEN
+    #[arg(
+        long,
+        value_name = "N",
+        env = "WHEELLOCK_TOKEN",
+        required_unless_present = "create",
+        value_parser = token()
+    )]
+    pub(crate) token: Option<u64>,
+
+    /// The name of what the transaction writes, mostly that of the lock
+    #[arg(value_name = "RESOURCE", required_unless_present = "create")]
+    pub(crate) resource: Option<String>,
+}
+
 /// End the holds of a lock by force, for an operator
 ///
 /// It ends a lock of any kind that wheellock status shows, and no other data. A holder that renews
@@ -461,6 +530,11 @@ pub(crate) struct Doctor {
 /// What a semaphore may have.
 fn permits() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(i32::MAX))
+}
+
+/// A fencing token: what every resource can store.
+fn token() -> clap::builder::RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(1..=i64::MAX.unsigned_abs())
 }
 
 /// Seconds as a decimal. Negative, too large and other text is refused.

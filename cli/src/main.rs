@@ -13,6 +13,7 @@ mod ask;
 mod bench;
 mod doctor;
 mod exit;
+mod fence;
 mod graph;
 mod jobs;
 mod list;
@@ -73,6 +74,7 @@ fn front(words: &[OsString]) -> u8 {
         #[cfg(feature = "serve")]
         Command::Serve(serve) => serve::serve(serve),
         Command::Ask(ask) => ask::ask(&ask),
+        Command::Fence(fence) => fence::fence(&fence.what),
         Command::Unlock(unlock) => unlock::unlock(&unlock),
         Command::Bench(bench) => bench::bench(&bench),
         Command::Doctor(doctor) => doctor::doctor(&doctor),

@@ -38,6 +38,7 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 /// A permit, which is given back no earlier than at `until`.
 pub(crate) struct HeldPermit {
     permit: Permit,
+    token: u64,
     semaphore: ExpirableSemaphore,
     until: Option<Instant>,
 }
@@ -69,7 +70,8 @@ impl Held {
                 RunStart::AttemptsUsedUp => Acquired::AttemptsUsedUp,
             });
         } else if let Some(permits) = run.permits {
-            return Ok(Self::or_busy(acquire_permit(client, run, permits, wait)?));
+            let held = acquire_permit(client, run, permits, wait)?;
+            return Ok(held.map_or(Acquired::Busy, Acquired::Held));
         } else if run.fair {
             client.fair_lock(&run.name).sendable()
         } else if run.shared {
@@ -84,11 +86,12 @@ impl Held {
             None => lock,
         };
         let lock = lock.with_min_hold(run.min_hold.unwrap_or_default());
-        Ok(Self::or_busy(lock.try_lock_with(wait)?.map(Self::Lock)))
-    }
-
-    fn or_busy(held: Option<Self>) -> Acquired {
-        held.map_or(Acquired::Busy, Acquired::Held)
+        let Some(guard) = lock.try_lock_with(wait)? else { return Ok(Acquired::Busy) };
+        // Readers share a lock, so none of their tokens is the newest.
+        if !run.shared {
+            guard.draw_token()?;
+        }
+        Ok(Acquired::Held(Self::Lock(guard)))
     }
 
     /// The guard of the lock, if it is one.
@@ -112,6 +115,8 @@ impl Held {
     pub(crate) fn token(&self) -> Option<u64> {
         match self {
             Self::Slot(run) => Some(run.token()),
+            // It was drawn when the permit was acquired.
+            Self::Permit(held) => Some(held.token),
             _ => self.guard().and_then(OwnedGuard::token),
         }
     }
@@ -209,6 +214,7 @@ fn acquire_permit(
         None => semaphore.watched(),
     };
     let Some(permit) = semaphore.try_acquire_with(wait)? else { return Ok(None) };
+    let token = permit.draw_token()?;
     let until = run.min_hold.and_then(|min_hold| SystemClock.now().checked_add(min_hold));
-    Ok(Some(Held::Permit(Box::new(HeldPermit { permit, semaphore, until }))))
+    Ok(Some(Held::Permit(Box::new(HeldPermit { permit, token, semaphore, until }))))
 }

@@ -33,16 +33,29 @@ fn the_environment_has_name_owner_and_token() {
 }
 
 #[test]
-fn locks_without_a_token_have_none_and_not_that_of_a_lock_around_them() {
+fn every_exclusive_kind_has_a_token_that_grows_from_kind_to_kind() {
     let server = Server::start();
-    for kind in [&["--fair"][..], &["--shared"], &["--exclusive"], &["--permits", "2"]] {
+    let mut newest = 7;
+    for kind in [&["--fair"][..], &["--exclusive"], &["--permits", "2"], &[], &["--lease", "60"]] {
         let mut command = run(&server, kind, &["sh", "-c", SHOW]);
         let (code, shown) = ended(TestProcess::spawn(command.env("WHEELLOCK_TOKEN", "7")));
         assert_eq!(code, SUCCESS, "{shown}");
-        assert_eq!(value(&shown, "token"), "none");
-        assert!(!value(&shown, "owner").is_empty());
-        server.command(&["FLUSHALL"]);
+        let token: u64 = value(&shown, "token").parse().unwrap();
+        assert!(token > newest, "{kind:?}: {token} after {newest}");
+        newest = token;
+        // Another kind of the same name; the counter of tokens stays.
+        server.command(&["DEL", NAME, &format!("{{{NAME}}}:timeout")]);
     }
+}
+
+#[test]
+fn a_shared_lock_has_no_token_and_not_that_of_a_lock_around_it() {
+    let server = Server::start();
+    let mut command = run(&server, &["--shared"], &["sh", "-c", SHOW]);
+    let (code, shown) = ended(TestProcess::spawn(command.env("WHEELLOCK_TOKEN", "7")));
+    assert_eq!(code, SUCCESS, "{shown}");
+    assert_eq!(value(&shown, "token"), "none");
+    assert!(!value(&shown, "owner").is_empty());
 }
 
 #[test]

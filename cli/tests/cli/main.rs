@@ -9,6 +9,7 @@ mod contention;
 mod death;
 mod doctor;
 mod everyday;
+mod fence;
 mod graph;
 #[cfg(feature = "serve")]
 mod http;

@@ -1,0 +1,127 @@
+//! `wheellock fence`: what a holder that has lost its lock cannot write.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use wheellock_fixture::{Postgres, Server, TestProcess};
+
+use crate::support::{FAILED, LOST, NAME, PATIENCE, SUCCESS, ended, run, wheellock};
+
+/// A folder of its own, which ends with the value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("wheellock-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// A shell's script, which finds `wheellock` on its path.
+fn script(server: &Server, options: &[&str], script: &str, folder: &Folder) -> TestProcess {
+    let mut command = run(server, options, &["sh", "-c", script]);
+    TestProcess::spawn(command.env("PATH", path()).current_dir(&folder.0))
+}
+
+fn path() -> String {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_wheellock"));
+    let own = program.parent().unwrap().display().to_string();
+    format!("{own}:{}", std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn a_script_that_was_stopped_does_not_overwrite_the_file_of_the_next_one() {
+    let server = Server::start();
+    let folder = Folder::new("stopped");
+    // The script is stopped with all of its group, as by a debugger, and its lock ends. It is killed
+    // with the group if it hears of the loss in time, so it leaves the group.
+    let slow = "echo stopped; setsid sh -c 'read line <go; echo late | wheellock fence file out; \
+                echo code $? >code' & wait";
+    rustix::fs::mkfifoat(rustix::fs::CWD, folder.0.join("go"), 0o600.into()).unwrap();
+    let mut first = script(&server, &["--lease", "1"], slow, &folder);
+    first.wait_for_line("stopped", PATIENCE);
+    let write = "echo new | wheellock fence file out";
+    let (code, output) = ended(script(&server, &[], write, &folder));
+    assert_eq!(code, SUCCESS, "{output}");
+    fs::write(folder.0.join("go"), "\n").unwrap();
+    wheellock_fixture::wait_until("it has tried to write", PATIENCE, || {
+        fs::read_to_string(folder.0.join("code")).is_ok_and(|code| code.ends_with('\n'))
+    });
+    assert_eq!(fs::read_to_string(folder.0.join("code")).unwrap(), format!("code {LOST}\n"));
+    assert_eq!(fs::read_to_string(folder.0.join("out")).unwrap(), "new\n");
+}
+
+#[test]
+fn a_stale_token_is_named_and_a_wrong_one_is_no_token() {
+    let folder = Folder::new("stale");
+    let fence = |token: &str, words: &[&str]| {
+        let mut command = wheellock(&[&["fence"], words].concat());
+        let command = command.current_dir(&folder.0).env("WHEELLOCK_TOKEN", token);
+        ended(TestProcess::spawn(command.stdin(Stdio::null())))
+    };
+    assert_eq!(fence("7", &["file", "out\u{1b}"]).0, SUCCESS);
+    let (code, output) = fence("6", &["file", "out\u{1b}"]);
+    assert_eq!(code, LOST, "{output}");
+    assert!(output.contains("the fencing token 6 is stale"), "{output}");
+    assert!(output.contains("has seen 7") && !output.contains('\u{1b}'), "{output}");
+    assert_eq!(fence("6", &["file", "--token", "8", "out\u{1b}"]).0, SUCCESS);
+    for wrong in ["0", "", "-1", "x", "9223372036854775808", "18446744073709551616"] {
+        for words in [&["file", "out"][..], &["sql", "orders"]] {
+            let (code, output) = fence(wrong, words);
+            assert_eq!(code, FAILED, "{wrong:?} {words:?}: {output}");
+        }
+    }
+    let mut command = wheellock(&["fence", "file", "out"]);
+    let (code, output) = ended(TestProcess::spawn(command.current_dir(&folder.0)));
+    assert_eq!(code, FAILED);
+    assert!(output.contains("--token"), "{output}");
+    let (code, output) = fence("7", &["file", "none/out"]);
+    assert_eq!(code, FAILED);
+    assert!(output.contains("none/out"), "{output}");
+}
+
+#[test]
+fn a_name_is_quoted_in_sql() {
+    let mut command = wheellock(&["fence", "sql", "--token", "7", "it's $2 and $1"]);
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let beginning = "INSERT INTO wheellock_fence (resource, token) VALUES ('it''s $2 and $1', 7)\n";
+    assert!(output.starts_with(beginning) && output.ends_with(";\n"), "{output}");
+}
+
+#[test]
+fn psql_commits_nothing_of_a_stale_holder() {
+    if !Postgres::is_installed() && std::env::var_os("WHEELLOCK_POSTGRES").is_none() {
+        return;
+    }
+    let (server, postgres, folder) = (Server::start(), Postgres::start(), Folder::new("psql"));
+    let psql = format!("psql -q -v ON_ERROR_STOP=1 '{}'", postgres.parameters());
+    let create = format!(
+        "{{ wheellock fence sql --create; echo 'CREATE TABLE orders (state text);'; }} | {psql}"
+    );
+    let (code, output) = ended(script(&server, &[], &create, &folder));
+    assert_eq!(code, SUCCESS, "{output}");
+    let insert = format!(
+        "{{ echo 'BEGIN;'; wheellock fence sql {NAME}; echo \"INSERT INTO orders VALUES \
+         ('$WHEELLOCK_TOKEN');\"; echo 'COMMIT;'; }} | {psql}"
+    );
+    for options in [&["--fair"][..], &["--exclusive"], &[]] {
+        let (code, output) = ended(script(&server, options, &insert, &folder));
+        assert_eq!(code, SUCCESS, "{options:?}: {output}");
+    }
+    let mut late = Command::new("sh");
+    late.args(["-c", &insert]).env("PATH", path()).env("WHEELLOCK_TOKEN", "7");
+    let (code, output) = ended(TestProcess::spawn(&mut late));
+    assert_ne!(code, SUCCESS, "{output}");
+    assert!(output.contains("stale_fencing_token"), "{output}");
+    let mut count = Command::new("sh");
+    count.args(["-c", &format!("{psql} -At -c 'SELECT count(*) FROM orders'")]);
+    assert_eq!(ended(TestProcess::spawn(&mut count)), (SUCCESS, "3\n".to_owned()));
+}
