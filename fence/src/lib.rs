@@ -13,11 +13,11 @@
 //! | resource | module | cargo feature |
 //! |---|---|---|
 //! | PostgreSQL and SQLite, by any client | [`sql`]: statements as text | - |
-//! | PostgreSQL, by the crate `postgres` | [`postgres`] | `postgres` |
-//! | SQLite, by the crate `rusqlite` | [`sqlite`] | `sqlite` |
-//! | Redis and Valkey, by the crate `redis` | [`redis`] | `redis` |
-//! | files | [`file`] | `file` |
-//! | object stores with conditional writes | [`object_store`] | `object-store` |
+//! | PostgreSQL, by the crate `postgres` | `postgres` | `postgres` |
+//! | SQLite, by the crate `rusqlite` | `sqlite` | `sqlite` |
+//! | Redis and Valkey, by the crate `redis` | `redis` | `redis` |
+//! | files | `file` | `file` |
+//! | object stores with conditional writes | `object_store` | `object-store` |
 //! | services | [`HTTP_HEADER`] | - |
 //!
 //! All resources have the same rules:
@@ -67,6 +67,10 @@ pub mod sql;
 pub mod sqlite;
 
 pub use crate::error::{FenceError, Stale};
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 /// The name of the header in which a request to a service carries its fencing token, in decimal digits.
 ///

@@ -16,6 +16,10 @@ pub mod cache {}
 pub mod hand_over {}
 #[doc = include_str!("../docs/deadlocks.md")]
 pub mod deadlocks {}
+/// [picture]: #what-a-token-cannot-do
+#[doc = include_str!("../docs/fencing.md")]
+#[doc = include_str!("../docs/fencing.svg")]
+pub mod fencing {}
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {}
 /// [operations]: crate::guide::operations
@@ -62,6 +66,8 @@ pub mod verification {}
 #[doc = include_str!("../docs/stability.md")]
 pub mod stability {}
 /// [cache]: crate::guide::cache
+/// [deadlocks]: crate::guide::deadlocks
+/// [fencing]: crate::guide::fencing
 /// [operations#lease-and-failover-time]: crate::guide::operations#lease-and-failover-time
 #[doc = include_str!("../docs/comparison.md")]
 pub mod comparison {}
