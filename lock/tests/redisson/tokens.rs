@@ -82,6 +82,14 @@ fn fencing_tokens_grow_from_hold_to_hold_on_both_sides() {
         tokens.next(held.token());
         held.unlock().unwrap();
     }
+    // Those of other kinds come from the same counter.
+    for lock in [client.lock(&name), client.fair_lock(&name), client.spin_lock(&name)] {
+        tokens.next_of_java("lockAndGetToken");
+        tokens.unlock_java();
+        let held = lock.lock().unwrap();
+        tokens.next(held.draw_token().unwrap());
+        held.unlock().unwrap();
+    }
 }
 
 #[test]
