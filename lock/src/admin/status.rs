@@ -174,7 +174,8 @@ pub enum LockKind {
     /// A [`fair_lock`](crate::Client::fair_lock) that others wait for. Without waiters it looks
     /// like a `lock`.
     Fair,
-    /// A [`fenced_lock`](crate::Client::fenced_lock): there is a counter of tokens.
+    /// A [`fenced_lock`](crate::Client::fenced_lock), or a lock whose guard has
+    /// [drawn a token](crate::LockGuard::draw_token): there is a counter of tokens.
     Fenced,
     /// A [`read_write_lock`](crate::Client::read_write_lock).
     ReadWrite,
