@@ -1,4 +1,5 @@
-//! The benchmarks: locks, timers and the watchdog, each beside a floor and peers.
+//! The benchmarks: locks, timers and the watchdog, each beside a floor and peers, and fenced writes
+//! beside plain ones.
 //!
 //! The programs are in `bin`, and the criterion benchmarks in the folder `benches`. `README.md`
 //! lists the command for each figure.
@@ -9,12 +10,17 @@
     reason = "a benchmark that cannot measure ends, with a message that says what went wrong"
 )]
 
+mod fence;
 mod harness;
 mod lock;
 mod overview;
 mod timer;
 mod watchdog;
 
+pub use fence::{
+    FenceFolder, file_writes, postgres_transactions, postgres_updates,
+    prepared_postgres_transactions, redis_writes, sqlite_transactions, tokens,
+};
 pub use harness::{
     Contender, ContenderSummary, describe_with_server, measure_in_turn, now, pin, table,
 };
