@@ -1,5 +1,6 @@
 //! PostgreSQL, by the crate `postgres`. The statements are those of [`sql`].
 
+use postgres::types::{ToSql, Type};
 use postgres::{Client, Error, Transaction};
 
 use crate::error::{FenceError, Stale, checked};
@@ -17,7 +18,7 @@ pub fn create_table(client: &mut Client) -> Result<(), Error> {
 /// Raises the token of `resource` in `transaction`, before its first write. All that the transaction
 /// writes is committed with the token, or not at all.
 ///
-/// It waits while another transaction has raised the token of this resource and is not committed. Set
+/// One round trip. It waits while another transaction has raised the token of this resource and is not committed. Set
 /// `lock_timeout` if that wait needs a limit.
 ///
 /// ```no_run
@@ -47,7 +48,10 @@ pub fn raise(
     token: u64,
 ) -> Result<(), FenceError<Error>> {
     let number = checked(token)?;
-    match transaction.execute(sql::RAISE, &[&resource, &number]) {
+    // With the types of the parameters one round trip is enough.
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&resource, Type::TEXT), (&number, Type::INT8)];
+    match transaction.execute_typed(sql::RAISE, &parameters) {
         Ok(_) => Ok(()),
         Err(error) if is_stale(&error) => Err(FenceError::Stale(Stale::new(resource, token))),
         Err(error) => Err(FenceError::Resource(error)),
