@@ -2,7 +2,12 @@
 
 mod axum_service;
 mod everyday;
+#[cfg(feature = "fencing")]
 mod fencing;
+#[cfg(feature = "fencing")]
+mod fencing_postgres;
+#[cfg(feature = "fencing")]
+mod fencing_service;
 mod hold;
 mod leader;
 mod lost_lock;

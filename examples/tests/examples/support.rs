@@ -15,10 +15,12 @@ pub(crate) fn example<A: AsRef<str>>(name: &str, arguments: &[A]) -> Command {
     let program = program(name);
     assert!(
         program.is_file(),
-        "the example {name} is not built; build it with\n\n    cargo build --examples\n"
+        "the example {name} is not built; build it with\n\n    cargo build --examples\n\n\
+         and the features that `examples/Cargo.toml` requires for the example"
     );
     let mut command = Command::new(program);
-    command.args(arguments.iter().map(AsRef::as_ref)).env_remove("REDIS_URL");
+    command.args(arguments.iter().map(AsRef::as_ref));
+    command.env_remove("REDIS_URL").env_remove("DATABASE_URL");
     command
 }
 
