@@ -122,12 +122,12 @@ impl<E: fmt::Display> fmt::Display for FenceError<E> {
     }
 }
 
-impl<E: Error + 'static> Error for FenceError<E> {
+impl<E: Error> Error for FenceError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
+        // The message is that of the resource's error, so the source is what is behind it.
         match self {
-            Self::Stale(stale) => Some(stale),
-            Self::InvalidToken { .. } | Self::Contended { .. } => None,
-            Self::Resource(error) => Some(error),
+            Self::Resource(error) => error.source(),
+            Self::Stale(_) | Self::InvalidToken { .. } | Self::Contended { .. } => None,
         }
     }
 }

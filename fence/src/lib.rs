@@ -28,6 +28,10 @@
 //! * The data and the token change together. A write that fails, or whose process is killed, leaves both
 //!   as they were: a token that was not committed refuses nobody.
 //!
+//! The counter of tokens must outlive the resource. If the counter begins again, as that of locks in
+//! memory does with each process, a resource that stays refuses everybody until the tokens are as large
+//! as before.
+//!
 //! What a token cannot do: it protects only what the resource checks. A mail that was sent, or a request
 //! to a service that ignores the token, is not taken back.
 //!
@@ -73,13 +77,14 @@ pub use crate::error::{FenceError, Stale};
 mod readme {}
 
 /// The name of the header in which a request to a service carries its fencing token, in decimal digits.
+/// In lower case, as HTTP/2 sends names; the case makes no difference to a server.
 ///
 /// A service that gets the header raises the token in the transaction of the request, as in
-/// [`sql::RAISE`], and answers `412 Precondition Failed` if the token is stale. The example
-/// `fencing_service` of this repository is such a service.
+/// [`sql::RAISE`]. It answers `412 Precondition Failed` if the token is stale, and `400 Bad Request` if
+/// there is none. The example `fencing_service` of this repository is such a service.
 ///
 /// ```
 /// let request = format!("PUT /orders/42 HTTP/1.1\r\n{}: {}\r\n", wheellock_fence::HTTP_HEADER, 7);
-/// assert!(request.ends_with("Fencing-Token: 7\r\n"));
+/// assert!(request.ends_with("fencing-token: 7\r\n"));
 /// ```
-pub const HTTP_HEADER: &str = "Fencing-Token";
+pub const HTTP_HEADER: &str = "fencing-token";

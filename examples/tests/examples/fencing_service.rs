@@ -15,8 +15,8 @@ fn the_service_refuses_stale_missing_and_malformed_tokens() {
         "quick  puts cancelled: 204",
         "slow   puts shipped: 412 the fencing token ",
         "       the order is cancelled",
-        "other  puts shipped without a token: 400 Fencing-Token: ",
-        "other  puts shipped with token seven: 400 Fencing-Token: ",
+        "other  puts shipped without a token: 400 fencing-token: ",
+        "other  puts shipped with token seven: 400 fencing-token: ",
         "       the order is cancelled",
     ] {
         process.wait_for_line(line, PATIENCE);
