@@ -417,7 +417,7 @@ pub(crate) enum Fence {
 /// Readers see the old file or the new one, never a part. The newest token stands in the folder
 /// PATH.fence. The content is kept in memory until it is complete.
 ///
-/// wheellock run report -- sh -c './report.sh | wheellock fence file report.csv'
+/// wheellock run report -- sh -c './report.sh >new && wheellock fence file report.csv <new'
 #[derive(Args)]
 pub(crate) struct FenceFile {
     /// The fencing token; without it, the one in the environment variable WHEELLOCK_TOKEN
@@ -433,18 +433,18 @@ pub(crate) struct FenceFile {
     pub(crate) path: PathBuf,
 }
 
-/// Print the statement of SQL that fails if the token is stale
+/// Print a transaction of SQL that a stale holder cannot commit
 ///
-/// For PostgreSQL and SQLite. The statement stands before all others of a transaction, and is an error
-/// if the token is stale. psql needs ON_ERROR_STOP, and sqlite3 needs -bail.
+/// The statements come from the standard input. Before them stands one that fails if the token is stale,
+/// and the program stops there. Without a token nothing is printed. The statements must not begin or end
+/// a transaction.
 ///
 /// wheellock fence sql --create | psql shop
 ///
-/// wheellock run orders -- sh -c '{ echo BEGIN\;; wheellock fence sql orders; cat changes.sql; echo
-/// COMMIT\;; } | psql -v ON_ERROR_STOP=1 shop'
+/// wheellock run orders -- sh -c 'wheellock fence sql orders <changes.sql | psql shop'
 #[derive(Args)]
 pub(crate) struct FenceSql {
-    /// Print the statement that makes the table of the newest tokens
+    /// Print the statement that makes the table of the newest tokens, and nothing else
     #[arg(long, conflicts_with = "resource")]
     pub(crate) create: bool,
 
@@ -458,9 +458,20 @@ pub(crate) struct FenceSql {
     )]
     pub(crate) token: Option<u64>,
 
+    /// The program that reads the transaction
+    #[arg(long, value_name = "PROGRAM", default_value = "psql")]
+    pub(crate) program: SqlProgram,
+
     /// The name of what the transaction writes, mostly that of the lock
     #[arg(value_name = "RESOURCE", required_unless_present = "create")]
     pub(crate) resource: Option<String>,
+}
+
+/// A program that reads SQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SqlProgram {
+    Psql,
+    Sqlite3,
 }
 
 /// End the holds of a lock by force, for an operator

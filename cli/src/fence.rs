@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 
 use wheellock_fence::{FenceError, file, sql};
 
-use crate::arguments::{Fence, FenceFile, FenceSql};
+use crate::arguments::{Fence, FenceFile, FenceSql, SqlProgram};
 use crate::exit;
 use crate::output::{complain, printable, say};
 
@@ -32,18 +32,25 @@ fn replace_file(arguments: &FenceFile) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-/// Prints a statement of SQL.
+/// Prints a transaction of SQL, or the statement that makes the table.
 fn print_sql(arguments: &FenceSql) -> Result<u8, Box<dyn Error>> {
-    let statement = match (&arguments.resource, arguments.token) {
-        _ if arguments.create => sql::CREATE_TABLE.to_owned(),
-        (Some(resource), Some(token)) => {
-            // The token first: a name may hold what looks like a parameter.
-            let resource = format!("'{}'", resource.replace('\'', "''"));
-            sql::RAISE.replace("$2", &token.to_string()).replace("$1", &resource)
-        }
-        // The command line demands both.
-        _ => return Err("the resource and the token are missing".into()),
+    let (Some(resource), Some(token)) = (&arguments.resource, arguments.token) else {
+        // The command line demands both, unless the table is to be made.
+        say(&format!("{};", sql::CREATE_TABLE))?;
+        return Ok(exit::SUCCESS);
     };
-    say(&format!("{statement};"))?;
+    if resource.contains(['\\', '\0']) {
+        return Err("the name of a resource has no backslash and no NUL".into());
+    }
+    // All of it before the first line is printed: without an end there is no transaction.
+    let changes = io::read_to_string(io::stdin())?;
+    let stop = match arguments.program {
+        SqlProgram::Psql => "\\set ON_ERROR_STOP on",
+        SqlProgram::Sqlite3 => ".bail on",
+    };
+    // The token first: a name may hold what looks like a parameter.
+    let resource = format!("'{}'", resource.replace('\'', "''"));
+    let raise = sql::RAISE.replace("$2", &token.to_string()).replace("$1", &resource);
+    say(&format!("{stop}\nBEGIN;\n{raise};\n{changes}\n;\nCOMMIT;"))?;
     Ok(exit::SUCCESS)
 }

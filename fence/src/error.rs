@@ -12,7 +12,7 @@ use std::fmt;
 /// let stale = Stale::new("orders:42", 6).with_newest(7);
 /// assert_eq!(
 ///     stale.to_string(),
-///     "the fencing token 6 is stale: `orders:42` has seen 7, so the lock was lost"
+///     "the fencing token 6 is stale: `orders:42` has seen 7"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +61,9 @@ impl fmt::Display for Stale {
         let Self { resource, token, newest } = self;
         write!(formatter, "the fencing token {token} is stale: `{resource}` has seen ")?;
         match newest {
-            Some(newest) => write!(formatter, "{newest}")?,
-            None => formatter.write_str("a newer token")?,
+            Some(newest) => write!(formatter, "{newest}"),
+            None => formatter.write_str("a newer token"),
         }
-        formatter.write_str(", so the lock was lost")
     }
 }
 

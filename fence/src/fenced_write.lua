@@ -21,16 +21,15 @@ end
 if #ARGV > 7000 then
   return redis.error_reply('ERR the command has too many arguments for a script')
 end
--- The token first: a user that may not write the fence writes nothing.
-if newest ~= token then
-  redis.call('set', KEYS[1], token)
-end
+-- The token first: a user that may not write the fence writes nothing. SET also ends a time to live.
+redis.call('set', KEYS[1], token)
 local reply = redis.pcall(unpack(ARGV, 2))
 if type(reply) == 'table' and reply.err then
-  if newest and newest ~= token then
+  -- Zero is older than every token, for a user that may not delete.
+  if newest then
     redis.call('set', KEYS[1], newest)
-  elseif not newest then
-    redis.call('del', KEYS[1])
+  elseif redis.pcall('del', KEYS[1]) ~= 1 then
+    redis.call('set', KEYS[1], '0')
   end
   return reply
 end

@@ -12,8 +12,10 @@
 //! the file system. If a writer is killed before, `content-N` is still there, and the next writer takes
 //! the token before it as the newest.
 //!
-//! The fence holds for writers that use it, on one machine or on a network file system with locks that
-//! all machines share (NFS 4). Whoever writes the file directly is not stopped.
+//! The fence holds for writers that use it, on one machine, with a local file system that renames between
+//! two folders in one step, as all with a journal do. It does not hold on a network file system, whose
+//! locks end while a machine is paused. Whoever writes the file directly is not stopped, and who deletes
+//! the folder forgets which holders are stale. All writers are one user, or share a group and an umask.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -26,8 +28,9 @@ use crate::error::{FenceError, Stale, checked};
 /// written it. Readers see the old content or the new content, never a part. `Ok` means that both are
 /// on the disk.
 ///
-/// Another writer is waited for, for `patience` at most. A file that is there keeps its permissions. A
-/// symbolic link stays, and its target is replaced.
+/// Another writer is waited for, for `patience` at most. A file that is there keeps its permissions, and
+/// its owner becomes the writer. A symbolic link stays, and its target is replaced. Other hard links keep
+/// the old content, and have fences of their own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,8 +53,8 @@ use crate::error::{FenceError, Stale, checked};
 /// * [`FenceError::InvalidToken`] - nothing was done. Permanent.
 /// * [`FenceError::Resource`] - the error of the file system. `TimedOut`: another writer has not
 ///   finished within `patience`; transient. `InvalidData`: the record of the fence is damaged, and the
-///   message names it. After other errors the file has the old content, or, if the disk has failed,
-///   either.
+///   message names it. `InvalidInput`: `path` is no regular file. After other errors the file has the
+///   old content or the new content. Trying again with the same token is safe.
 pub fn replace(
     path: impl AsRef<Path>,
     token: u64,
@@ -66,6 +69,7 @@ pub fn replace(
 enum Step {
     Locked,
     ContentWritten,
+    RecordPrepared,
     RecordWritten,
     Renamed,
     Cleaned,
@@ -79,14 +83,14 @@ fn replace_in_steps(
     after: &mut dyn FnMut(Step),
 ) -> Result<(), FenceError<io::Error>> {
     checked::<io::Error>(token)?;
-    // 1. One writer at a time. The lock ends with `_lock`, or with the process.
+    // 1. One writer at a time. The lock ends with `lock`, or with the process.
     let fence = Fence::of(path)?;
-    let _lock = fence.lock(patience)?;
+    let lock = fence.lock(patience)?;
     after(Step::Locked);
     // 2. The newest token. A write whose content is still there was not committed.
     let last = fence.record()?;
     let newest = match &last {
-        Some(last) if fence.content(last.write).exists() => last.newest_before,
+        Some(last) if fence.content(last.write).try_exists()? => last.newest_before,
         Some(last) => last.token,
         None => 0,
     };
@@ -97,18 +101,22 @@ fn replace_in_steps(
     // 3. The content, on the disk before the record that names it.
     let write = last.map_or(1, |last| last.write.wrapping_add(1));
     let new = fence.content(write);
-    write_file(&new, content, fs::metadata(&fence.path).ok().map(|it| it.permissions()))?;
+    let permissions = fs::metadata(&fence.path).ok().map(|file| file.permissions());
+    write_file(&new, content, permissions)?;
     sync_folder(&fence.folder)?;
     after(Step::ContentWritten);
     // 4. The record, on the disk before the rename.
-    fence.write_record(&Record { write, token, newest_before: newest })?;
+    fence.check(&lock)?;
+    fence.write_record(&Record { write, token, newest_before: newest }, after)?;
     after(Step::RecordWritten);
     // 5. The rename commits both.
+    fence.check(&lock)?;
     fs::rename(&new, &fence.path)?;
     sync_folder(fence.path.parent().unwrap_or(Path::new(".")))?;
+    sync_folder(&fence.folder)?;
     after(Step::Renamed);
-    // 6. Nothing needs what killed writers have left.
-    fence.remove_contents()?;
+    // 6. Nothing needs what killed writers have left. The next writer tries again what fails here.
+    fence.remove_contents().ok();
     after(Step::Cleaned);
     Ok(())
 }
@@ -133,10 +141,14 @@ impl Fence {
     fn of(path: &Path) -> io::Result<Self> {
         let path = match fs::canonicalize(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                if fs::symlink_metadata(path).is_ok() {
+                    return Err(irregular(path, "a symbolic link that leads nowhere"));
+                }
                 let name = path.file_name().ok_or(ErrorKind::InvalidFilename)?;
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
                 fs::canonicalize(parent.unwrap_or(Path::new(".")))?.join(name)
             }
+            Ok(path) if !path.is_file() => return Err(irregular(&path, "no regular file")),
             path => path?,
         };
         let mut name = path.file_name().ok_or(ErrorKind::InvalidFilename)?.to_owned();
@@ -153,7 +165,13 @@ impl Fence {
     /// Locks the fence, and waits for another writer for `patience` at most.
     fn lock(&self, patience: Duration) -> io::Result<File> {
         let path = self.folder.join("lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        // To lock it, nobody needs the right to write it.
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                OpenOptions::new().create(true).truncate(false).write(true).open(path)?
+            }
+            file => file?,
+        };
         let mut left = patience;
         loop {
             match file.try_lock() {
@@ -176,6 +194,17 @@ impl Fence {
         }
     }
 
+    /// An error if the file that this writer has locked is not that of the fence any more: somebody has
+    /// deleted the fence, and another may write.
+    fn check(&self, lock: &File) -> io::Result<()> {
+        let path = self.folder.join("lock");
+        if is_same_file(&lock.metadata()?, &fs::metadata(&path)?) {
+            return Ok(());
+        }
+        let message = format!("{} was replaced while it was locked", path.display());
+        Err(io::Error::new(ErrorKind::InvalidData, message))
+    }
+
     fn record(&self) -> io::Result<Option<Record>> {
         let path = self.folder.join("record");
         let text = match fs::read_to_string(&path) {
@@ -190,33 +219,57 @@ impl Fence {
         Err(io::Error::new(ErrorKind::InvalidData, message))
     }
 
+    /// Removes the contents, and the half of a record, that killed writers have left.
     fn remove_contents(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with("content-") {
+            let name = entry.file_name();
+            if name == "record-new" || name.to_string_lossy().starts_with("content-") {
                 fs::remove_file(entry.path())?;
             }
         }
         Ok(())
     }
 
-    fn write_record(&self, record: &Record) -> io::Result<()> {
+    fn write_record(&self, record: &Record, after: &mut dyn FnMut(Step)) -> io::Result<()> {
         let Record { write, token, newest_before } = record;
         let new = self.folder.join("record-new");
         write_file(&new, format!("{write} {token} {newest_before}\n").as_bytes(), None)?;
+        after(Step::RecordPrepared);
         fs::rename(&new, self.folder.join("record"))?;
         sync_folder(&self.folder)
     }
 }
 
-/// Writes a file to the disk.
+/// Writes a new file to the disk, in place of what a killed writer has left. A link that somebody has put
+/// there is not followed.
 fn write_file(path: &Path, content: &[u8], permissions: Option<fs::Permissions>) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     if let Some(permissions) = permissions {
         file.set_permissions(permissions)?;
     }
     file.write_all(content)?;
     file.sync_all()
+}
+
+fn irregular(path: &Path, what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, format!("{} is {what}", path.display()))
+}
+
+#[cfg(unix)]
+fn is_same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Windows deletes no file that is open.
+#[cfg(not(unix))]
+fn is_same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
 }
 
 /// The names in a folder are on the disk from then on. Windows has no such call, and needs none.
@@ -241,8 +294,14 @@ mod tests {
     const PLACE: &str = "WHEELLOCK_TEST_PLACE";
     const STEP: &str = "WHEELLOCK_TEST_STEP";
     const LIMIT: Duration = Duration::from_secs(60);
-    const STEPS: [Step; 5] =
-        [Step::Locked, Step::ContentWritten, Step::RecordWritten, Step::Renamed, Step::Cleaned];
+    const STEPS: [Step; 6] = [
+        Step::Locked,
+        Step::ContentWritten,
+        Step::RecordPrepared,
+        Step::RecordWritten,
+        Step::Renamed,
+        Step::Cleaned,
+    ];
 
     /// The process that is killed: this test program again, which runs this test alone.
     #[test]
@@ -273,6 +332,27 @@ mod tests {
 
     fn content(token: u64) -> Vec<u8> {
         format!("of {token}").repeat(10_000).into_bytes()
+    }
+
+    #[test]
+    fn a_writer_whose_fence_was_replaced_meanwhile_writes_nothing() {
+        let folder = env::temp_dir().join(format!("wheellock-fence-gone-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("report.csv");
+        replace(&path, 5, b"5", LIMIT).unwrap();
+        for at in [Step::Locked, Step::ContentWritten, Step::RecordWritten] {
+            fs::remove_dir_all(folder.join("report.csv.fence")).unwrap();
+            replace(&path, 5, b"5", LIMIT).unwrap();
+            let mut meddle = |after: Step| {
+                if after == at {
+                    fs::remove_file(folder.join("report.csv.fence/lock")).unwrap();
+                    replace(&path, 7, b"7", LIMIT).unwrap();
+                }
+            };
+            replace_in_steps(&path, 6, b"6", LIMIT, &mut meddle).unwrap_err();
+            assert_eq!(fs::read(&path).unwrap(), b"7", "{at:?}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     /// Writers that are killed one after the other: each pair of steps, then a whole write.

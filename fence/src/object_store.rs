@@ -153,9 +153,14 @@ const ATTEMPTS: u32 = 16;
 /// Writes the object `key` if `token` is not older than the object's. Two requests, and two more each
 /// time that another writer comes first.
 ///
+/// The object must not be deleted, and nobody may write it without a fence: the token would be gone. An
+/// empty object may stand for a deleted one.
+///
 /// # Errors
 ///
-/// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed. Permanent.
+/// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed, unless the client of the
+///   store repeats requests by itself: then the object may have been written before the newer holder
+///   wrote. Permanent.
 /// * [`FenceError::InvalidToken`] - nothing was sent. Permanent.
 /// * [`FenceError::Contended`] - others changed the object 16 times in a row. Transient.
 /// * [`FenceError::Resource`] - the error of the store. The object may have been written.

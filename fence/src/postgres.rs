@@ -6,7 +6,7 @@ use postgres::{Client, Error, Transaction};
 use crate::error::{FenceError, Stale, checked};
 use crate::sql;
 
-/// Makes the table of the newest tokens, unless it is there.
+/// Makes the table of the newest tokens, unless there is a table `wheellock_fence`, whatever it holds.
 ///
 /// # Errors
 ///
@@ -15,8 +15,9 @@ pub fn create_table(client: &mut Client) -> Result<(), Error> {
     client.batch_execute(sql::CREATE_TABLE)
 }
 
-/// Raises the token of `resource` in `transaction`, before its first write. All that the transaction
-/// writes is committed with the token, or not at all.
+/// Raises the token of `resource` in `transaction`, before its first read and write. All that the
+/// transaction writes is committed with the token, or not at all. `transaction` is the outermost one: a
+/// savepoint that is rolled back takes the token back, and the outer transaction goes on.
 ///
 /// One round trip. It waits while another transaction has raised the token of this resource and is not committed. Set
 /// `lock_timeout` if that wait needs a limit.

@@ -1,9 +1,10 @@
 //! Redis and Valkey: commands that write only with a token that is not stale, in one script.
 //!
 //! The newest token of a resource is a key of its own, [`fence_key`], in the same hash slot as the
-//! resource's key. The key of the fence does not expire, and outlives the resource: who deletes the
-//! fence forgets which holders are stale. A failover that loses the last writes loses tokens together
-//! with the data that they protect.
+//! resource's key. The key of the fence does not expire, and outlives the resource: who deletes or
+//! evicts the fence forgets which holders are stale, so the server needs `noeviction` or one of the
+//! policies `volatile-*`. A failover that loses the last writes loses tokens together with the data that
+//! they protect. A user of an ACL needs `get`, `set` and `eval` or `evalsha` for the fence.
 
 use std::sync::LazyLock;
 
@@ -17,7 +18,8 @@ static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("fenc
 /// returns the reply. The token is the newest from then on. One round trip.
 ///
 /// `resource` is the key that `command` writes. A cluster has only keys of one hash slot in a command,
-/// so further keys need the same hash tag. A command that the server refuses raises no token.
+/// so further keys need the same hash tag. A command that the server refuses raises no token. Lua keeps
+/// 53 bits of a number: a larger number in the reply is rounded.
 ///
 /// ```no_run
 /// use redis::cmd;
@@ -60,19 +62,24 @@ pub fn write<T: FromRedisValue>(
     }
 }
 
-/// The key of the newest token of `resource`: `wheellock_fence:{resource}`, without further braces if
-/// the name has some.
+/// The key of the newest token of `resource`: `wheellock_fence:{resource}`, or
+/// `wheellock_fence::resource` if the name has a hash tag of its own.
+///
+/// A name with a `}` and without a hash tag, such as `a}b`, has no fence in its slot: a cluster refuses
+/// to write it.
 ///
 /// ```
 /// use wheellock_fence::redis::fence_key;
 ///
 /// assert_eq!(fence_key("balance"), "wheellock_fence:{balance}");
-/// assert_eq!(fence_key("{account 7}:balance"), "wheellock_fence:{account 7}:balance");
+/// assert_eq!(fence_key("{account 7}:balance"), "wheellock_fence::{account 7}:balance");
 /// ```
 #[must_use]
 pub fn fence_key(resource: &str) -> String {
-    if resource.contains('{') {
-        format!("wheellock_fence:{resource}")
+    // What Redis takes for a hash tag: the text between the first brace and the next closing one.
+    let tag = resource.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    if tag.is_some_and(|(tag, _)| !tag.is_empty()) {
+        format!("wheellock_fence::{resource}")
     } else {
         format!("wheellock_fence:{{{resource}}}")
     }

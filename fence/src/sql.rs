@@ -5,8 +5,10 @@
 //! it protects single rows of one table.
 //!
 //! **The table.** [`CREATE_TABLE`] makes the table `wheellock_fence`, with the newest token of each
-//! resource. [`RAISE`] is the first statement of each transaction that writes: the statement raises the
-//! token, or fails. All that the transaction writes is committed with the token, or not at all.
+//! resource. [`RAISE`] is the first statement of each transaction that writes, before its reads: the
+//! statement raises the token, or fails. What the transaction reads then is not changed by an older
+//! holder any more, and all that it writes is committed with the token, or not at all. It is the whole
+//! transaction that is fenced: within a savepoint, a rollback to the savepoint takes the token back.
 //!
 //! ```sql
 //! BEGIN;
@@ -16,7 +18,9 @@
 //! ```
 //!
 //! **The column.** [`COLUMN`] is the definition of a column `fencing_token` for a table of yours, and
-//! [`set_column`] an assignment for each `UPDATE` of a row: the statement writes the row, or fails.
+//! [`set_column`] an assignment for each `UPDATE` of a row: the statement writes the row, or fails. Rows
+//! that are deleted and inserted again forget their token, and a `DELETE` needs `WHERE fencing_token <=
+//! $1`.
 //!
 //! ```sql
 //! UPDATE accounts
@@ -28,7 +32,8 @@
 //! message, and tells a stale token from all other errors: in PostgreSQL the error has the code 23514
 //! and the field `constraint_name`, in SQLite the extended code 275. The transaction must be rolled back
 //! then. PostgreSQL refuses all further statements of the transaction until that. SQLite does not: the
-//! program `sqlite3` needs the option `-bail`.
+//! program `sqlite3` needs the option `-bail`, `UPDATE OR IGNORE` ignores the check, and the pragma
+//! `ignore_check_constraints` switches it off.
 //!
 //! **Other writers.** [`RAISE`] waits while another transaction has raised the token of the same
 //! resource and is not committed. A process that is paused within its transaction makes others wait: in

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Error, Transaction, ffi, params};
 use crate::error::{FenceError, Stale, checked};
 use crate::sql;
 
-/// Makes the table of the newest tokens, unless it is there.
+/// Makes the table of the newest tokens, unless there is a table `wheellock_fence`, whatever it holds.
 ///
 /// # Errors
 ///
@@ -14,7 +14,7 @@ pub fn create_table(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(sql::CREATE_TABLE)
 }
 
-/// Raises the token of `resource` in `transaction`, before its first write. All that the transaction
+/// Raises the token of `resource` in `transaction`, before its first read and write. All that the transaction
 /// writes is committed with the token, or not at all.
 ///
 /// Begin the transaction with `TransactionBehavior::Immediate`: one that has read before its first

@@ -335,4 +335,4 @@ impl Resource for OfFile {
 }
 
 /// How long a lease of a stopped process is.
-pub(crate) const LEASE: Duration = Duration::from_secs(2);
+pub(crate) const LEASE: Duration = Duration::from_secs(5);

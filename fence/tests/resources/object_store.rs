@@ -113,6 +113,42 @@ fn an_object_that_changes_each_time_is_contended() {
 }
 
 #[test]
+fn who_loses_a_race_looks_again() {
+    /// Another writer comes first once, with a token of its own.
+    struct Raced(Bucket, Mutex<Option<u64>>);
+
+    impl ConditionalStore for Raced {
+        type Error = Infallible;
+
+        fn version(&self, key: &str) -> Result<Option<Version>, Infallible> {
+            let version = self.0.version(key);
+            if let Some(rival) = self.1.lock().unwrap().take() {
+                put(&self.0, key, rival, b"of the rival").unwrap();
+            }
+            version
+        }
+
+        fn put_if(
+            &self,
+            key: &str,
+            content: &[u8],
+            token: u64,
+            condition: Condition<'_>,
+        ) -> Result<bool, Infallible> {
+            self.0.put_if(key, content, token, condition)
+        }
+    }
+
+    for (rival, is_stale) in [(6, false), (7, false), (8, true)] {
+        let store = Raced(Bucket::default(), Mutex::new(Some(rival)));
+        let written = put(&store, "report.csv", 7, b"of 7");
+        assert_eq!(matches!(written, Err(FenceError::Stale(_))), is_stale, "{written:?}");
+        let text = store.0.objects.lock().unwrap()["report.csv"].content.clone();
+        assert_eq!(text, if is_stale { b"of the rival".to_vec() } else { b"of 7".to_vec() });
+    }
+}
+
+#[test]
 fn an_object_without_a_token_is_written_and_a_stale_token_is_refused() {
     let bucket = Bucket::default();
     let object = Object { generation: 1, token: None, content: b"0".to_vec() };

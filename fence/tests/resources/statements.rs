@@ -110,12 +110,56 @@ fn tokens_of_redis_are_compared_as_numbers() {
 }
 
 #[test]
-fn a_fence_lies_in_the_slot_of_its_resource() {
+fn a_fence_lies_in_the_slot_of_its_resource_and_two_names_have_two() {
     let cluster = Cluster::start(3, 0);
-    for name in ["balance", "{account 7}:balance", "a{b}c{d}"] {
+    let names = ["balance", "{balance}", "{account 7}:balance", "a{b}c{d}", "a{b", "{", "{{x}}"];
+    for name in names {
         let slot = |key: &str| cluster.slot_of(key);
         assert_eq!(slot(name), slot(&fence_key(name)), "{name}");
     }
+    let fences: std::collections::BTreeSet<String> = names.map(fence_key).into();
+    assert_eq!(fences.len(), names.len(), "{fences:?}");
+}
+
+#[test]
+fn a_user_without_rights_for_the_fence_writes_nothing() {
+    let server = Server::start();
+    let set = redis::cmd("SET").arg(NAME).arg("1").to_owned();
+    let connect = |user: &str, rules: &[&str]| {
+        let base = ["ACL", "SETUSER", user, "on", "nopass", "+@all", "~*"];
+        server.command(&[&base[..], rules].concat());
+        let url = format!("redis://{user}:x@{}/", server.address());
+        redis::Client::open(url).unwrap().get_connection().unwrap()
+    };
+    let mut blind = connect("blind", &["resetkeys", &format!("~{NAME}")]);
+    write::<()>(&mut blind, NAME, 5, &set).unwrap_err();
+    assert_eq!(server.command(&["GET", NAME]), Reply::Nil);
+    // A user that may not delete takes a token back too.
+    let mut keeper = connect("keeper", &["-del"]);
+    let wrong = redis::cmd("LPUSH").arg(NAME).to_owned();
+    write::<()>(&mut keeper, NAME, 9, &wrong).unwrap_err();
+    write::<()>(&mut keeper, NAME, 8, &set).unwrap();
+    assert_eq!(server.command(&["GET", &fence_key(NAME)]).text(), "8");
+    // A time to live that somebody has given to the fence ends with the next write.
+    server.command(&["PEXPIRE", &fence_key(NAME), "100000"]);
+    write::<()>(&mut keeper, NAME, 8, &set).unwrap();
+    assert_eq!(server.command(&["PTTL", &fence_key(NAME)]).integer(), -1);
+}
+
+#[test]
+fn only_the_check_of_the_fence_makes_an_error_a_stale_token() {
+    let mut database = rusqlite::Connection::open_in_memory().unwrap();
+    database.execute("CREATE TABLE t (v integer CONSTRAINT positive CHECK (v > 0))", []).unwrap();
+    let error = database.execute("INSERT INTO t VALUES (-1)", []).unwrap_err();
+    assert!(!sqlite::is_stale(&error), "{error}");
+    let transaction = database.transaction().unwrap();
+    assert!(!sqlite::is_stale(&transaction.execute("no statement", []).unwrap_err()));
+    let Some(world) = World::with_postgres() else { return };
+    let mut client = postgres::Client::connect(&world.parameters(), NoTls).unwrap();
+    let check = "CREATE TABLE t (v integer CONSTRAINT positive CHECK (v > 0))";
+    client.batch_execute(check).unwrap();
+    let error = client.execute("INSERT INTO t VALUES (-1)", &[]).unwrap_err();
+    assert!(error.as_db_error().is_some() && !wheellock_fence::postgres::is_stale(&error));
 }
 
 #[test]
@@ -158,17 +202,33 @@ fn a_file_keeps_its_permissions_and_its_links() {
 fn a_file_in_no_folder_and_a_folder_are_refused() {
     let folder = Folder::new();
     let none = Duration::ZERO;
-    for path in [folder.0.join("none/report.csv"), folder.0.join(".."), "/".into()] {
+    let dangling = folder.0.join("dangling");
+    std::os::unix::fs::symlink("nothing", &dangling).unwrap();
+    let long = folder.0.join("x".repeat(252));
+    for path in ["none/report.csv", "..", "/", "/dev/null"].map(|it| folder.0.join(it)) {
         let refused = file::replace(&path, 1, b"", none).unwrap_err();
         assert!(matches!(refused, FenceError::Resource(_)), "{refused:?}");
     }
-    // What cannot be renamed over raises no token.
-    let path = folder.0.join("busy");
-    fs::create_dir_all(path.join("with a file")).unwrap();
-    file::replace(&path, 9, b"", none).unwrap_err();
-    fs::remove_dir_all(&path).unwrap();
-    file::replace(&path, 7, b"7", none).unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"7");
+    for path in [&dangling, &long] {
+        file::replace(path, 1, b"", none).unwrap_err();
+    }
+    assert!(fs::symlink_metadata(&dangling).unwrap().is_symlink());
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing was made");
+}
+
+#[test]
+fn a_link_in_the_fence_is_not_followed() {
+    let folder = Folder::new();
+    let (path, victim) = (folder.0.join("report.csv"), folder.0.join("victim"));
+    fs::write(&victim, b"of somebody").unwrap();
+    file::replace(&path, 1, b"1", LIMIT).unwrap();
+    for name in ["content-2", "record-new"] {
+        std::os::unix::fs::symlink(&victim, folder.0.join("report.csv.fence").join(name)).unwrap();
+    }
+    file::replace(&path, 2, b"2", LIMIT).unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"of somebody");
+    assert_eq!(fs::read(&path).unwrap(), b"2");
+    assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
 }
 
 #[test]

@@ -299,11 +299,12 @@ impl<T> LockGuard<T> {
     /// A token is larger than the tokens of all earlier holds of this name, of any kind of lock and in
     /// any process, Redisson's fenced locks included. The counter is the key
     /// `redisson_lock_token:{name}`, which never expires. If a failover or a restart loses its last
-    /// steps, tokens grow all the same: a new token is at least the server's clock in microseconds. A
-    /// clock that was set back at the same moment can break that order.
+    /// steps, tokens grow all the same: a new token is at least the server's clock in microseconds. That
+    /// order breaks if the clock of the new master is behind, or if the counter was ahead of the clock.
+    /// With [`replica_acks`](crate::ClientBuilder::replica_acks) replicas acknowledge the token.
     ///
     /// A token of a read lock is larger than those of all earlier writers, and smaller than those of
-    /// all later writers. A [fenced lock](crate::Client::fenced_lock) has its token from its acquire,
+    /// all later writers. Under the thread's own write lock, a read lock has a token of its own. A [fenced lock](crate::Client::fenced_lock) has its token from its acquire,
     /// with no further round trip. A [cached](crate::Lock::with_cache) lock whose token was drawn is
     /// released to the server, since the next use needs a token of its own. [Fencing, step by
     /// step](crate::guide::fencing) tells what to do with the number.
@@ -324,6 +325,8 @@ impl<T> LockGuard<T> {
     /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`], [`Error::Refused`] - no reply within twice
     ///   the command timeout, or a refusal. The hold stays as it is, and a token that was drawn
     ///   meanwhile is never used. Transient.
+    /// * [`Error::NotReplicated`] - too few replicas have acknowledged the token, which is never used.
+    ///   Transient.
     /// * [`Error::WrongType`] - the key of the lock or of the counter holds something else. Permanent.
     pub fn draw_token(&self) -> Result<u64, Error> {
         self.raw.draw_token()

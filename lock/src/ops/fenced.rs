@@ -113,6 +113,11 @@ impl Operation for DrawToken {
         )
     }
 
+    /// A token that a failover loses is drawn again.
+    fn grants(&self) -> Grants {
+        Grants::If(|value| read_token(value.clone()).is_ok())
+    }
+
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let is_held = if self.layout == Layout::Permit {
             let ends = keyspace.sorted_set_score(&self.key, &self.owner.bytes())?;

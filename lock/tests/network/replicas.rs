@@ -165,6 +165,21 @@ fn the_error_has_the_number_of_acknowledgements_and_is_transient() {
 }
 
 #[test]
+fn a_token_that_is_drawn_is_on_the_replica_before_the_caller_has_it() {
+    let server = Server::start();
+    let replica = replica_of(&server);
+    let client = built(builder(&server).replica_acks(1, PATIENT));
+    let guard = client.fair_lock("a").lock().unwrap();
+    replica.pause();
+    assert_eq!(guard.draw_token().unwrap_err(), too_few(1, 0));
+    assert!(guard.is_held());
+    replica.resume();
+    let token = guard.draw_token().unwrap();
+    let counter = replica.command(&["GET", "redisson_lock_token:{a}"]).text();
+    assert_eq!(counter, token.to_string());
+}
+
+#[test]
 fn a_contended_lock_needs_no_acknowledgements() {
     let master = Server::start();
     let (holder, client) = (plain(&master), short(&master));
