@@ -56,7 +56,7 @@ fn who_is_paused_within_a_transaction_of_postgresql_blocks_others_no_longer_than
     let parameters = world.parameters();
     let mut admin = postgres::Client::connect(&parameters, NoTls).unwrap();
     admin
-        .batch_execute("ALTER SYSTEM SET idle_in_transaction_session_timeout = 500")
+        .batch_execute("ALTER SYSTEM SET idle_in_transaction_session_timeout = 3000")
         .and_then(|()| admin.batch_execute("SELECT pg_reload_conf()"))
         .unwrap();
     let place = Place::Postgres(parameters);
