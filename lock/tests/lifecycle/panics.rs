@@ -210,10 +210,11 @@ impl Trap {
 impl Clock for Trap {
     fn now(&self) -> Instant {
         if is_here(self.thread) {
-            let left = self.readings.load(Ordering::SeqCst);
-            if left > 1 || !self.stays_broken.load(Ordering::SeqCst) {
-                self.set(left.saturating_sub(1));
-            }
+            // In one step: the test may set it meanwhile.
+            let stays_broken = self.stays_broken.load(Ordering::SeqCst);
+            let step = |left: usize| left.checked_sub(1).filter(|left| *left > 0 || !stays_broken);
+            let (Ok(left) | Err(left)) =
+                self.readings.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step);
             break_if(left == 1);
         }
         self.clock.now()
@@ -262,6 +263,8 @@ fn a_panic_in_a_renewal_round_loses_no_hold() {
         let (trap, _memory, client) = in_memory("lock-renewal");
         let guards: Vec<_> =
             (0..300).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+        // The renewal thread may not have come to its first rest.
+        trap.clock.wait_until_idle();
         trap.set(readings);
         trap.clock.jump(LEASE / 2);
         assert_eq!(client.stats().panics, 1, "at reading {readings}");
