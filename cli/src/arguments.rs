@@ -395,7 +395,7 @@ pub(crate) struct Ask {
     pub(crate) name: String,
 }
 
-/// Write what a holder that has lost its lock cannot write
+/// Refuse the writes of a holder that has lost its lock
 ///
 /// For commands under `wheellock run`, which gives them the fencing token WHEELLOCK_TOKEN: a number
 /// that grows from holder to holder. A write with an older token than the newest one that was written
@@ -462,7 +462,7 @@ pub(crate) struct FenceSql {
     #[arg(long, value_name = "PROGRAM", default_value = "psql")]
     pub(crate) program: SqlProgram,
 
-    /// The name of what the transaction writes, mostly that of the lock
+    /// The name of the resource, mostly the name of the lock
     #[arg(value_name = "RESOURCE", required_unless_present = "create")]
     pub(crate) resource: Option<String>,
 }

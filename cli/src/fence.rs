@@ -1,4 +1,4 @@
-//! `wheellock fence`: writes that a stale holder cannot do.
+//! `wheellock fence`: refuses the writes of stale holders.
 
 use std::error::Error;
 use std::io::{self, Read as _};

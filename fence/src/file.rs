@@ -110,7 +110,6 @@ fn replace_in_steps(
     fence.write_record(&Record { write, token, newest_before: newest }, after)?;
     after(Step::RecordWritten);
     // 5. The rename commits both.
-    fence.check(&lock)?;
     fs::rename(&new, &fence.path)?;
     sync_folder(fence.path.parent().unwrap_or(Path::new(".")))?;
     sync_folder(&fence.folder)?;
@@ -351,6 +350,8 @@ mod tests {
             };
             replace_in_steps(&path, 6, b"6", LIMIT, &mut meddle).unwrap_err();
             assert_eq!(fs::read(&path).unwrap(), b"7", "{at:?}");
+            let again = replace(&path, 6, b"6", LIMIT).unwrap_err();
+            assert!(matches!(again, FenceError::Stale(_)), "{at:?}: {again}");
         }
         fs::remove_dir_all(&folder).unwrap();
     }

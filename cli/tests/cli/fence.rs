@@ -1,4 +1,4 @@
-//! `wheellock fence`: what a holder that has lost its lock cannot write.
+//! `wheellock fence`: a holder that has lost its lock writes nothing.
 
 use std::fs;
 use std::path::PathBuf;
