@@ -269,7 +269,7 @@ impl Pair {
         let expected =
             self.pending.iter().map(|((tick, _), value)| (Some(self.instant(*tick)), *value));
         assert!(given.eq(expected));
-        assert_eq!((self.fired.len(), self.timer.panics()), (0, 0));
+        assert_eq!((self.fired.len(), self.timer.statistics().panicked), (0, 0));
     }
 }
 

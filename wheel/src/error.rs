@@ -6,7 +6,7 @@ use core::time::Duration;
 #[cfg(feature = "std")]
 use std::io;
 
-/// Why a timer or a [`Wheel`](crate::Wheel) could not be built, or a timer not started. Permanent,
+/// Why a timer or a [`Wheel`](crate::Wheel) could not be built. Permanent,
 /// except for [`ThreadSpawn`](Self::ThreadSpawn): the same settings fail again.
 ///
 /// ```
@@ -26,16 +26,9 @@ pub enum BuildError {
     MaxPendingTimeouts,
     /// The thread's name contains a null byte, which no operating system accepts.
     ThreadName,
-    /// An executor was set for a timer that passes values to a handler. It runs no tasks: the
-    /// handler itself passes values on.
-    ExecutorOfBatch,
     /// The operating system refused a thread, for this reason. Transient: it may have one later.
     #[cfg(feature = "std")]
     ThreadSpawn(io::Error),
-    /// The timer was built in a process of which this one is a forked child, where the timer never
-    /// runs.
-    #[cfg(feature = "std")]
-    Forked,
 }
 
 impl fmt::Display for BuildError {
@@ -54,13 +47,10 @@ impl fmt::Display for BuildError {
             Self::ThreadName => {
                 formatter.write_str("the thread name contains a null byte: use a name without one")
             }
-            Self::ExecutorOfBatch => formatter.write_str(
-                "an executor runs tasks, and this timer has a handler: let the handler pass values on",
+            #[cfg(feature = "std")]
+            Self::ThreadSpawn(_) => formatter.write_str(
+                "the operating system refused a thread for the timer: try again when it has fewer",
             ),
-            #[cfg(feature = "std")]
-            Self::ThreadSpawn(_) => formatter.write_str(NO_THREAD),
-            #[cfg(feature = "std")]
-            Self::Forked => formatter.write_str(FORKED),
         }
     }
 }
@@ -74,10 +64,6 @@ impl Error for BuildError {
         }
     }
 }
-
-#[cfg(feature = "std")]
-const NO_THREAD: &str =
-    "the operating system refused a thread for the timer: try again when it has fewer";
 
 #[cfg(feature = "std")]
 const FORKED: &str =
@@ -110,11 +96,6 @@ pub enum ScheduleError<T> {
     Full(T),
     /// The timer was stopped, or a panic of its [`Clock`](crate::Clock) has ended it. Permanent.
     Stopped(T),
-    /// The timer was to start with its first timeout, and the operating system refused a thread,
-    /// for this reason. Transient: it may have one later.
-    NotStarted(T, io::Error),
-    /// The period of a periodic task is zero: it would run without a pause. Permanent.
-    ZeroPeriod(T),
     /// The timer was built in a process of which this one is a forked child. The child has no
     /// ticker thread, so nothing would ever be due. Permanent: build a timer in the child.
     Forked(T),
@@ -125,20 +106,13 @@ impl<T> ScheduleError<T> {
     /// The value that was to be scheduled.
     pub fn into_inner(self) -> T {
         match self {
-            Self::Full(value)
-            | Self::Stopped(value)
-            | Self::NotStarted(value, _)
-            | Self::ZeroPeriod(value)
-            | Self::Forked(value) => value,
+            Self::Full(value) | Self::Stopped(value) | Self::Forked(value) => value,
         }
     }
 
     /// Whether the same call may succeed later.
     pub const fn is_transient(&self) -> bool {
-        match self {
-            Self::Full(_) | Self::NotStarted(..) => true,
-            Self::Stopped(_) | Self::ZeroPeriod(_) | Self::Forked(_) => false,
-        }
+        matches!(self, Self::Full(_))
     }
 
     /// The same reason with another value, such as one that was inside of what was to be scheduled.
@@ -146,8 +120,6 @@ impl<T> ScheduleError<T> {
         match self {
             Self::Full(value) => ScheduleError::Full(change(value)),
             Self::Stopped(value) => ScheduleError::Stopped(change(value)),
-            Self::NotStarted(value, error) => ScheduleError::NotStarted(change(value), error),
-            Self::ZeroPeriod(value) => ScheduleError::ZeroPeriod(change(value)),
             Self::Forked(value) => ScheduleError::Forked(change(value)),
         }
     }
@@ -157,13 +129,11 @@ impl<T> ScheduleError<T> {
 #[cfg(feature = "std")]
 impl<T> fmt::Debug for ScheduleError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(_) => formatter.write_str("Full(..)"),
-            Self::Stopped(_) => formatter.write_str("Stopped(..)"),
-            Self::NotStarted(_, error) => write!(formatter, "NotStarted(.., {error:?})"),
-            Self::ZeroPeriod(_) => formatter.write_str("ZeroPeriod(..)"),
-            Self::Forked(_) => formatter.write_str("Forked(..)"),
-        }
+        formatter.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Stopped(_) => "Stopped(..)",
+            Self::Forked(_) => "Forked(..)",
+        })
     }
 }
 
@@ -175,22 +145,13 @@ impl<T> fmt::Display for ScheduleError<T> {
                 "the timer is full: try again when a timeout is due or cancelled, or raise its limit"
             }
             Self::Stopped(_) => "the timer is stopped: schedule on another timer",
-            Self::NotStarted(..) => NO_THREAD,
-            Self::ZeroPeriod(_) => "the period is zero: use at least 1 ns",
             Self::Forked(_) => FORKED,
         })
     }
 }
 
 #[cfg(feature = "std")]
-impl<T> Error for ScheduleError<T> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::NotStarted(_, error) => Some(error),
-            Self::Full(_) | Self::Stopped(_) | Self::ZeroPeriod(_) | Self::Forked(_) => None,
-        }
-    }
-}
+impl<T> Error for ScheduleError<T> {}
 
 /// Why a timer could not be stopped.
 ///

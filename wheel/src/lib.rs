@@ -53,9 +53,9 @@
 //!   a refused task is returned.
 //! * *A fork leaves the timer to the parent.* The child has no ticker thread: there each call
 //!   returns `Forked`, handles find their task no longer pending, a drop is quiet and drops no
-//!   task, and nothing waits for a lock. The channels of [`HashedWheelTimer::after`] and
-//!   [`interval`](HashedWheelTimer::interval) receive nothing there. A child builds timers of its
-//!   own. A [`Wheel`] is plain data, which a fork copies.
+//!   task, and nothing waits for a lock. The channels of [`WeakTimer::after`] and
+//!   [`WeakTimer::interval`] receive nothing there. A child builds timers of its own. A [`Wheel`] is
+//!   plain data, which a fork copies.
 //! * *Nothing is lost.* A stop returns what was pending. Tasks that the ticker has already taken,
 //!   at most 1024, still run.
 //!
@@ -100,7 +100,7 @@ mod time;
 mod timer;
 mod wheel;
 
-/// The crate whose channels are in some signatures, such as that of [`HashedWheelTimer::after`].
+/// The crate whose channels are in some signatures, such as that of [`WeakTimer::after`].
 #[cfg(feature = "std")]
 pub use crossbeam_channel;
 
@@ -123,8 +123,8 @@ pub use crate::{
     timer::hashed_wheel_timer::HashedWheelTimer,
     timer::period::{MissedRuns, Period},
     timer::periodic::PeriodicTimeout,
-    timer::task::{Executor, Task},
-    timer::timeout::{Timeout, UnprocessedTask},
+    timer::task::Task,
+    timer::timeout::Timeout,
     timer::weak_batch_timer::{TimerKey, WeakBatchTimer},
     timer::weak_timer::WeakTimer,
 };

@@ -59,6 +59,8 @@ fn floors() -> Workload {
     let measures = vec![
         floor("floor: Instant::now", "clock"),
         floor("floor: the processor's counter, by TscClock", "counter"),
+        floor("floor: the system's coarse clock", "coarse-clock"),
+        floor("the coarse clock is behind the exact clock by at most", "coarse-behind"),
         floor("floor: a lock that is free, locked and unlocked", "lock"),
         floor("floor: a closure of 8 bytes, boxed and dropped", "closure"),
         floor("floor: a word changed at random in 32 MB, behind a lock", "memory"),

@@ -1,12 +1,14 @@
 //! What surrounds every run of a user's code: its lateness and duration are recorded, and a panic
 //! is caught (DESIGN: lateness).
 
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::fork::HomeProcess;
 use super::panics::{PanicHook, Panics};
-use crate::stats::statistics::Recorder;
+use crate::stats::histogram::Histogram;
 use crate::time::clock::Clock;
 use crate::time::tick::TickScale;
 
@@ -18,8 +20,13 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) scale: TickScale,
     pub(crate) panics: Panics,
-    pub(crate) recorder: Recorder,
+    pub(crate) lateness: Histogram,
+    /// The duration of the longest task, in nanoseconds.
+    pub(crate) longest_task: AtomicU64,
 }
+
+// A panic cannot leave it half changed: no code of a user runs under a lock of the timer.
+impl RefUnwindSafe for Context {}
 
 impl Context {
     pub(crate) fn new(
@@ -32,7 +39,8 @@ impl Context {
             clock,
             scale,
             panics: Panics::new(panic_hook),
-            recorder: Recorder::new(),
+            lateness: Histogram::new(),
+            longest_task: AtomicU64::new(0),
         }
     }
 
@@ -65,21 +73,25 @@ impl Context {
     pub(crate) fn run(&self, started: Instant, code: impl FnOnce()) -> Instant {
         self.panics.catch(code);
         let ended = self.now();
-        self.recorder.record_duration(ended.saturating_duration_since(started));
+        let nanos = ended.saturating_duration_since(started).as_nanos();
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        // Relaxed: a figure, nothing depends on it.
+        if nanos > self.longest_task.load(Ordering::Relaxed) {
+            self.longest_task.fetch_max(nanos, Ordering::Relaxed);
+        }
         ended
     }
 
     /// Records that one timeout, due at `tick`, is fired at `now`.
     pub(crate) fn record_fired(&self, tick: u64, now: Instant) {
-        self.recorder.record_lateness(self.scale.nanos_after(tick, now), 1);
+        self.lateness.record(self.scale.nanos_after(tick, now), 1);
     }
 
     /// Records that timeouts, due at these ticks in ascending runs, are fired at `now`.
     pub(crate) fn record_all_fired(&self, ticks: &[u64], now: Instant) {
         for run in ticks.chunk_by(|one, next| one == next) {
             if let Some(tick) = run.first() {
-                let late = self.scale.nanos_after(*tick, now);
-                self.recorder.record_lateness(late, run.len() as u64);
+                self.lateness.record(self.scale.nanos_after(*tick, now), run.len() as u64);
             }
         }
     }

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use loom::thread::{self, JoinHandle};
 
-use super::capacity::Capacity;
 use super::context::Context;
-use super::lifecycle::{close, refuse};
-use super::shard::{Counts, Due, Shard};
+use super::lifecycle::close;
+use super::shard::{Capacity, Due, Shard};
 use super::ticker::Ticker;
 use super::wakeup::Wakeup;
 use crate::error::ScheduleError;
+use crate::stats::statistics::Statistics;
 use crate::time::clock::{Clock, Parker, SystemClock};
 use crate::time::sync::{AtomicUsize, Mutex, Ordering};
 use crate::time::tick::{NEVER, TickScale};
@@ -62,14 +62,14 @@ struct World {
 }
 
 impl World {
-    fn new(shards: usize, capacity: Option<Capacity>) -> Self {
+    fn new(shards: usize, limit: Option<usize>) -> Self {
         // The same in all runs of a model.
         static START: OnceLock<Instant> = OnceLock::new();
         let start = *START.get_or_init(|| SystemClock.now());
         let scale = TickScale::new(start, TICK).unwrap();
         let parker = Arc::new(Parker::new());
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
-        let capacity = capacity.map(Arc::new);
+        let capacity = limit.map(|limit| Capacity::new(AtomicUsize::new(limit)));
         let clock = JumpingClock { start, passed: parking_lot::Mutex::new(Duration::ZERO) };
         let context = Arc::new(Context::new(Arc::new(clock), scale, None));
         let shards = (0..shards)
@@ -118,24 +118,13 @@ struct Running {
 
 impl Running {
     fn schedule(&self, shard: usize, deadline: u64, value: u32) -> Key {
-        self.shards[shard].schedule(deadline, value, &self.shards).unwrap()
+        self.shards[shard].schedule(deadline, value).unwrap()
     }
 
     /// Waits for the ticker to end, and returns what it has handed over.
     fn join(self) -> Vec<u32> {
         self.thread.join().unwrap();
         std::mem::take(&mut self.handed.lock())
-    }
-
-    /// As [`crate::BatchTimer::drain`] does. Returns what was handed over, and what was still
-    /// pending.
-    fn drain(self) -> (Vec<u32>, Vec<u32>) {
-        refuse(&self.shards);
-        self.wakeup.drain();
-        let (shards, wakeup) = (Arc::clone(&self.shards), Arc::clone(&self.wakeup));
-        let handed = self.join();
-        let unprocessed = close(&shards, &wakeup);
-        (handed, unprocessed.into_iter().map(|(_, value)| value).collect())
     }
 
     /// As [`crate::BatchTimer::stop`] does. Returns what was handed over, and what was still
@@ -158,7 +147,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 fn either_a_cancel_or_the_ticker_gets_the_value() {
     model(|| {
         let world = World::new(1, None);
-        let key = world.shards[0].schedule(1, 7, &world.shards).unwrap();
+        let key = world.shards[0].schedule(1, 7).unwrap();
         let running = world.start(1);
         let cancelled = running.shards[0].cancel(key);
         let (handed, unprocessed) = running.stop();
@@ -180,7 +169,7 @@ fn a_value_scheduled_while_the_ticker_goes_to_sleep_is_handed_over() {
 fn a_value_due_before_the_end_of_the_sleep_is_handed_over() {
     model(|| {
         let world = World::new(1, None);
-        world.shards[0].schedule(FAR, 9, &world.shards).unwrap();
+        world.shards[0].schedule(FAR, 9).unwrap();
         let running = world.start(1);
         running.schedule(0, 1, 7);
         assert_eq!(running.join(), [7]);
@@ -191,10 +180,9 @@ fn a_value_due_before_the_end_of_the_sleep_is_handed_over() {
 fn a_value_rescheduled_to_an_earlier_tick_is_handed_over() {
     model(|| {
         let world = World::new(1, None);
-        let key = world.shards[0].schedule(FAR, 7, &world.shards).unwrap();
-        let sooner = world.context.clock.now() + TICK;
+        let key = world.shards[0].schedule(FAR, 7).unwrap();
         let running = world.start(1);
-        assert!(running.shards[0].reschedule(key, sooner));
+        assert!(running.shards[0].reschedule(key, 1, |_| {}));
         assert_eq!(running.join(), [7]);
     });
 }
@@ -206,7 +194,7 @@ fn two_threads_that_schedule_both_wake_a_ticker_that_goes_to_sleep() {
             let running = World::new(shards, None).start(2);
             let all = Arc::clone(&running.shards);
             let other = thread::spawn(move || {
-                all[second].schedule(1, 8, &all).unwrap();
+                all[second].schedule(1, 8).unwrap();
             });
             running.schedule(0, 2, 7);
             other.join().unwrap();
@@ -222,7 +210,7 @@ fn a_value_scheduled_during_a_stop_is_refused_handed_over_or_returned() {
     model(|| {
         let running = World::new(1, None).start(usize::MAX);
         let all = Arc::clone(&running.shards);
-        let other = thread::spawn(move || match all[0].schedule(1, 7, &all) {
+        let other = thread::spawn(move || match all[0].schedule(1, 7) {
             Ok(_) => None,
             Err(ScheduleError::Stopped(value)) => Some(value),
             Err(_) => unreachable!("the capacity is not limited, and the ticker runs"),
@@ -236,33 +224,15 @@ fn a_value_scheduled_during_a_stop_is_refused_handed_over_or_returned() {
 
 #[test]
 fn a_stop_returns_no_more_values_than_the_capacity() {
-    for allowance_max in [0, 2] {
-        model(move || {
-            let world = World::new(2, Some(Capacity::with_allowances(1, allowance_max)));
-            world.shards[0].schedule(FAR, 7, &world.shards).unwrap();
-            let running = world.start(usize::MAX);
-            let all = Arc::clone(&running.shards);
-            let other = thread::spawn(move || all[1].schedule(FAR, 8, &all).is_ok());
-            let (handed, unprocessed) = running.stop();
-            assert!(!other.join().unwrap());
-            assert_eq!((handed, unprocessed), (vec![], vec![7]));
-        });
-    }
-}
-
-#[test]
-fn a_drain_hands_over_what_is_due_and_the_ticker_ends() {
-    model(|| {
-        let world = World::new(1, None);
-        world.shards[0].schedule(FAR, 9, &world.shards).unwrap();
+    model(move || {
+        let world = World::new(2, Some(1));
+        world.shards[0].schedule(FAR, 7).unwrap();
         let running = world.start(usize::MAX);
         let all = Arc::clone(&running.shards);
-        let other = thread::spawn(move || all[0].schedule(FAR, 7, &all).is_ok());
-        let (handed, mut unprocessed) = running.drain();
-        let accepted = other.join().unwrap();
-        assert!(handed.is_empty());
-        unprocessed.sort_unstable();
-        assert_eq!(unprocessed, if accepted { vec![7, 9] } else { vec![9] });
+        let other = thread::spawn(move || all[1].schedule(FAR, 8).is_ok());
+        let (handed, unprocessed) = running.stop();
+        assert!(!other.join().unwrap());
+        assert_eq!((handed, unprocessed), (vec![], vec![7]));
     });
 }
 
@@ -270,7 +240,7 @@ fn a_drain_hands_over_what_is_due_and_the_ticker_ends() {
 fn either_a_cancel_a_stop_or_the_ticker_gets_the_value() {
     model(|| {
         let world = World::new(1, None);
-        let key = world.shards[0].schedule(1, 7, &world.shards).unwrap();
+        let key = world.shards[0].schedule(1, 7).unwrap();
         let running = world.start(usize::MAX);
         let all = Arc::clone(&running.shards);
         let other = thread::spawn(move || all[0].cancel(key));
@@ -283,14 +253,14 @@ fn either_a_cancel_a_stop_or_the_ticker_gets_the_value() {
 
 #[test]
 fn the_capacity_is_never_exceeded_and_no_unit_is_lost() {
-    for (units, allowance_max) in [(1, 0), (2, 0), (1, 2), (2, 2)] {
+    for units in [1, 2] {
         model(move || {
-            let world = World::new(2, Some(Capacity::with_allowances(units, allowance_max)));
+            let world = World::new(2, Some(units));
             let shards = world.shards;
             let pending = Arc::new(AtomicUsize::new(0));
             let turn = move |number: usize, shards: &Shards, pending: &AtomicUsize| {
                 for _ in 0..2 {
-                    if let Ok(key) = shards[number].schedule(FAR, 7, shards) {
+                    if let Ok(key) = shards[number].schedule(FAR, 7) {
                         assert!(pending.fetch_add(1, Ordering::Relaxed) < units);
                         pending.fetch_sub(1, Ordering::Relaxed);
                         assert_eq!(shards[number].cancel(key), Some(7));
@@ -301,11 +271,10 @@ fn the_capacity_is_never_exceeded_and_no_unit_is_lost() {
             let other = thread::spawn(move || turn(1, &others, &count));
             turn(0, &shards, &pending);
             other.join().unwrap();
-            // By one shard alone, which has to reclaim the allowance of the other.
             for _ in 0..units {
-                assert!(shards[0].schedule(FAR, 7, &shards).is_ok());
+                assert!(shards[0].schedule(FAR, 7).is_ok());
             }
-            assert!(matches!(shards[0].schedule(FAR, 7, &shards), Err(ScheduleError::Full(7))));
+            assert!(matches!(shards[0].schedule(FAR, 7), Err(ScheduleError::Full(7))));
         });
     }
 }
@@ -313,22 +282,21 @@ fn the_capacity_is_never_exceeded_and_no_unit_is_lost() {
 #[test]
 fn a_value_that_keeps_its_capacity_is_rearmed_or_gives_it_back() {
     model(|| {
-        let shards = World::new(1, Some(Capacity::new(1))).shards;
-        shards[0].schedule(1, 7, &shards).unwrap();
+        let shards = World::new(1, Some(1)).shards;
+        shards[0].schedule(1, 7).unwrap();
         let all = Arc::clone(&shards);
-        let other = thread::spawn(move || all[0].schedule(FAR, 8, &all).is_ok());
+        let other = thread::spawn(move || all[0].schedule(FAR, 8).is_ok());
         let mut due = Due::new();
         shards[0].take_due(1, 1, &mut due, |_| true);
         let key = shards[0].rearm(2, due.values.pop().unwrap()).unwrap();
         assert!(!other.join().unwrap());
-        assert_eq!(
-            shards[0].counts(),
-            Counts { scheduled: 1, cancelled: 0, rejected: 1, pending: 1 }
-        );
+        let mut sum = Statistics::default();
+        shards[0].add_counts(&mut sum);
+        assert_eq!((sum.scheduled, sum.rejected, sum.pending), (1, 1, 1));
         assert_eq!(shards[0].cancel(key), Some(7));
-        assert!(shards[0].schedule(FAR, 9, &shards).is_ok());
+        assert!(shards[0].schedule(FAR, 9).is_ok());
         shards[0].take_due(FAR, 1, &mut due, |_| true);
-        shards[0].give_back_capacity();
-        assert!(shards[0].schedule(NEVER, 9, &shards).is_ok());
+        shards[0].give_back_capacity(1);
+        assert!(shards[0].schedule(NEVER, 9).is_ok());
     });
 }

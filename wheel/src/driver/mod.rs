@@ -1,6 +1,5 @@
 //! The driver: wheels behind locks, and the ticker thread that fires what is due.
 
-pub(crate) mod capacity;
 pub(crate) mod context;
 pub(crate) mod fork;
 pub(crate) mod lifecycle;

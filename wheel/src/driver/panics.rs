@@ -39,10 +39,9 @@ impl Panics {
     #[cold]
     pub(crate) fn report(&self, payload: Box<dyn Any + Send>) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let Some(hook) = &self.hook
-            && let Err(second) = catch_unwind(AssertUnwindSafe(|| hook(&*payload)))
-        {
-            drop_payload(second);
+        if let Some(hook) = &self.hook {
+            let outcome = catch_unwind(AssertUnwindSafe(|| hook(&*payload)));
+            outcome.unwrap_or_else(drop_payload);
         }
         // Not inside the call of the hook: if that panics, and the payload's destructor panics
         // while it unwinds, the process aborts.

@@ -1,17 +1,14 @@
 //! The ticker: the thread that sleeps until something is due, takes it, and calls the handler in
 //! batches.
 
-use std::fmt;
-use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle, ThreadId};
 
-use crossbeam_channel::{Sender, bounded, never};
+use crossbeam_channel::never;
 
 use super::context::Context;
-use super::panics::drop_payload;
+use super::lifecycle::refuse;
 use super::shard::{Due, Shard};
 use super::wakeup::Wakeup;
 use crate::time::clock::Parker;
@@ -45,7 +42,7 @@ impl<T: Send + 'static> Ticker<T> {
     }
 
     /// What the thread does, from start to end.
-    fn run_to_end(mut self) {
+    pub(crate) fn run_to_end(mut self) {
         // Only the clock can panic here: all other code of a user is called through the context,
         // which catches. Nothing is half done then: the clock is called between two batches,
         // without a lock.
@@ -59,9 +56,7 @@ impl<T: Send + 'static> Ticker<T> {
         // From now on nothing is fired, so nothing is accepted. Before the report, so that the
         // panic hook can rely on it. Pending values stay until the timer is stopped. After a stop
         // this changes nothing.
-        for shard in &*self.shards {
-            shard.refuse();
-        }
+        refuse(&self.shards);
         if let Err(payload) = outcome {
             self.context.panics.report(payload);
         }
@@ -72,20 +67,17 @@ impl<T: Send + 'static> Ticker<T> {
         context.panics.catch(|| drop(handler));
     }
 
-    /// Fires what is due and sleeps, until it is told to end.
+    /// Fires what is due and sleeps, until the timer stops.
     pub(crate) fn run(&mut self) {
         let mut due = Due::new();
         while !self.wakeup.is_stopping() {
-            // 1. Read the flag before the clock: what was due when the draining began is fired
-            //    below.
-            let last = self.wakeup.is_draining();
-            // 2. Fire everything that is due.
+            // 1. Fire everything that is due.
             let tick = self.context.scale.elapsed_ticks(self.context.clock.now());
             self.fire_due(tick, &mut due);
-            if last || !self.context.home.is_current_by_count() {
+            if !self.context.home.is_current_by_count() {
                 break;
             }
-            // 3. Sleep until something else is due.
+            // 2. Sleep until something else is due.
             self.sleep();
         }
     }
@@ -129,7 +121,7 @@ impl<T: Send + 'static> Ticker<T> {
         self.wakeup.begin_sleep(wake);
         // 2. Look again, now that callers know: one that scheduled before could not know to wake
         //    it.
-        if self.earliest_wake() >= wake && !self.wakeup.is_ending() {
+        if self.earliest_wake() >= wake && !self.wakeup.is_stopping() {
             // 3. Park. Without a deadline if nothing is pending, or later than any clock can tell.
             let deadline = self.context.scale.instant(wake);
             self.context.clock.park(&self.parker, deadline, &never());
@@ -154,52 +146,12 @@ fn call_handler<T>(handler: &mut Handler<T>, context: &Context, due: &mut Due<T>
     }
 }
 
-/// The running thread, as its timer sees it.
-pub(crate) struct TickerThread {
-    id: ThreadId,
-    handle: JoinHandle<()>,
-}
-
-impl TickerThread {
-    /// Starts a thread that waits to receive the ticker, and ends if the sender is dropped.
-    pub(crate) fn spawn<T: Send + 'static>(
-        name: String,
-    ) -> io::Result<(Self, Sender<Box<Ticker<T>>>)> {
-        let (sender, receiver) = bounded::<Box<Ticker<T>>>(1);
-        let body = move || {
-            if let Ok(ticker) = receiver.recv() {
-                ticker.run_to_end();
-            }
-        };
-        let handle = thread::Builder::new().name(name).spawn(body)?;
-        Ok((Self { id: handle.thread().id(), handle }, sender))
-    }
-
-    pub(crate) fn id(&self) -> ThreadId {
-        self.id
-    }
-
-    /// Waits until the thread has ended. It must have been told to end, and must not be the
-    /// caller's.
-    pub(crate) fn join(self) {
-        // The thread catches every panic except those of the destructors of the clock and of the
-        // hooks.
-        if let Err(payload) = self.handle.join() {
-            drop_payload(payload);
-        }
-    }
-}
-
-impl fmt::Debug for TickerThread {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("TickerThread").field(&self.id).finish()
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(hashed_wheel_loom))]
 mod tests {
     use std::time::Duration;
+
+    use crossbeam_channel::bounded;
 
     use super::*;
     use crate::time::clock::Clock;
@@ -225,7 +177,7 @@ mod tests {
         };
         let shards: Arc<[_]> = Arc::new([shard(), shard()]);
         for value in 0..3000 {
-            shards[value % 2].schedule(1, value, &shards).unwrap();
+            shards[value % 2].schedule(1, value).unwrap();
         }
         clock.jump(Duration::from_secs(1));
         let (sender, batches) = bounded(3);

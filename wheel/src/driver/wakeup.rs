@@ -19,7 +19,6 @@
 //! rest. Fences, not sequentially consistent loads and stores, because loom models fences exactly
 //! (DESIGN: wakeup).
 
-use std::fmt;
 use std::sync::Weak;
 
 use crate::time::clock::Parker;
@@ -27,12 +26,11 @@ use crate::time::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::time::tick::NEVER;
 
 /// The handshake between the ticker and the threads that schedule or stop.
+#[derive(Debug)]
 pub(crate) struct Wakeup {
     /// The tick to which the ticker sleeps; [`AWAKE`] while it does not.
     sleeps_until: AtomicU64,
     stopping: AtomicBool,
-    /// The ticker is to fire what is due once more, and then to end.
-    draining: AtomicBool,
     /// Only the ticker keeps its parker alive: a manual clock waits for every parker that exists,
     /// and a ticker that has ended never parks again.
     parker: Weak<Parker>,
@@ -40,12 +38,7 @@ pub(crate) struct Wakeup {
 
 impl Wakeup {
     pub(crate) fn new(parker: Weak<Parker>) -> Self {
-        Self {
-            sleeps_until: AtomicU64::new(AWAKE),
-            stopping: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-            parker,
-        }
+        Self { sleeps_until: AtomicU64::new(AWAKE), stopping: AtomicBool::new(false), parker }
     }
 
     /// Wakes the ticker if it sleeps beyond `tick`. The caller has lowered the next wake of its
@@ -78,21 +71,7 @@ impl Wakeup {
         self.unpark();
     }
 
-    /// Tells the ticker to fire what is due once more, and then to end.
-    pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-        self.unpark();
-    }
-
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
-    }
-
-    /// Whether the ticker is to end, at once or after it has fired what is due: it must not sleep.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.is_stopping() || self.is_draining()
-    }
-
+    /// Whether the ticker is to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
@@ -101,16 +80,6 @@ impl Wakeup {
         if let Some(parker) = self.parker.upgrade() {
             parker.unpark();
         }
-    }
-}
-
-impl fmt::Debug for Wakeup {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Wakeup")
-            .field("sleeps_until", &self.sleeps_until)
-            .field("stopping", &self.stopping)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,4 @@
-//! Figures about timers: how much was done, how late, and how many timers there are.
+//! Figures about a timer: how much was done, and how late.
 
 pub(crate) mod histogram;
-pub(crate) mod instance_count;
 pub(crate) mod statistics;

@@ -1,9 +1,8 @@
 //! What a timer counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::histogram::Histogram;
+use super::histogram::Summary;
 
 /// What a timer has done since it was built, and how late it was.
 ///
@@ -25,10 +24,10 @@ use super::histogram::Histogram;
 /// let statistics = timer.statistics();
 /// assert_eq!(statistics.scheduled, 3);
 /// assert_eq!((statistics.fired, statistics.cancelled, statistics.pending), (1, 1, 1));
-/// assert_eq!(statistics.lateness_max, Duration::ZERO); // a manual clock is never late
+/// assert_eq!(statistics.lateness.max, Duration::ZERO); // a manual clock is never late
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// How many timeouts were scheduled. A periodic task counts once; rescheduling does not count.
@@ -46,58 +45,10 @@ pub struct Statistics {
     pub panicked: u64,
     /// How many timeouts are pending: scheduled, not cancelled, not yet taken to be run.
     pub pending: usize,
-    /// The median lateness, from the tick at which a timeout was due (its deadline, rounded up).
-    /// Rounded up, by at most an eighth.
-    pub lateness_p50: Duration,
-    /// The 99th percentile of the lateness. Rounded up, by at most an eighth.
-    pub lateness_p99: Duration,
-    /// The largest lateness, exactly.
-    pub lateness_max: Duration,
+    /// How late timeouts fired, counted from the tick at which each was due (its deadline, rounded
+    /// up).
+    pub lateness: Summary,
     /// The duration of the longest task, on the executor's thread if there is an executor. For a
     /// [`BatchTimer`](crate::BatchTimer), that of the longest call of its handler.
     pub longest_task: Duration,
-}
-
-/// Lateness and durations. Written by the ticker and the executor's threads, read by any thread.
-#[derive(Debug)]
-pub(crate) struct Recorder {
-    lateness: Histogram,
-    longest_nanos: AtomicU64,
-}
-
-impl Recorder {
-    pub(crate) fn new() -> Self {
-        Self { lateness: Histogram::new(), longest_nanos: AtomicU64::new(0) }
-    }
-
-    /// Records that `count` timeouts fired this late.
-    pub(crate) fn record_lateness(&self, late_nanos: u64, count: u64) {
-        self.lateness.record(late_nanos, count);
-    }
-
-    /// Records how long a task took.
-    pub(crate) fn record_duration(&self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        // Relaxed: a figure, nothing depends on it.
-        if nanos > self.longest_nanos.load(Ordering::Relaxed) {
-            self.longest_nanos.fetch_max(nanos, Ordering::Relaxed);
-        }
-    }
-
-    /// The statistics that are recorded here, with zeros for the others.
-    pub(crate) fn statistics(&self) -> Statistics {
-        let lateness = self.lateness.summary();
-        Statistics {
-            scheduled: 0,
-            fired: lateness.count,
-            cancelled: 0,
-            rejected: 0,
-            panicked: 0,
-            pending: 0,
-            lateness_p50: lateness.p50,
-            lateness_p99: lateness.p99,
-            lateness_max: lateness.max,
-            longest_task: Duration::from_nanos(self.longest_nanos.load(Ordering::Relaxed)),
-        }
-    }
 }

@@ -42,7 +42,7 @@ pub struct ManualClock {
 }
 
 struct Inner {
-    state: Mutex<State>,
+    state: Mutex<Time>,
     /// Notified whenever a thread parks.
     parked: Condvar,
     /// Held by a call that moves the time: two interleaved advances would each take the other's
@@ -50,7 +50,7 @@ struct Inner {
     moving: Mutex<()>,
 }
 
-struct State {
+struct Time {
     now: Instant,
     parkers: Vec<KnownParker>,
 }
@@ -88,7 +88,7 @@ impl ManualClock {
     pub fn new() -> Self {
         Self {
             inner: Arc::new(Inner {
-                state: Mutex::new(State { now: SystemClock.now(), parkers: Vec::new() }),
+                state: Mutex::new(Time { now: SystemClock.now(), parkers: Vec::new() }),
                 parked: Condvar::new(),
                 moving: Mutex::new(()),
             }),

@@ -26,14 +26,14 @@ mod real {
     /// a thread is being added to it leaves the child with a table that stays locked. (A lock that
     /// is free is safe in the child, and the locks of the shards nearly always are.)
     pub(crate) struct Permit {
-        state: Mutex<State>,
+        state: Mutex<PermitState>,
         given: Condvar,
         /// Sent to with each permit, for threads in a `select`. A message may outlast its permit.
         /// Made by the first `select`: most parkers are in none.
         signal: OnceLock<(Sender<()>, Receiver<()>)>,
     }
 
-    struct State {
+    struct PermitState {
         is_available: bool,
         /// Threads that sleep on the condition variable: without one, to notify it is a system call
         /// for nothing.
@@ -42,7 +42,7 @@ mod real {
 
     impl Permit {
         pub(crate) fn new() -> Self {
-            let state = Mutex::new(State { is_available: false, sleepers: 0 });
+            let state = Mutex::new(PermitState { is_available: false, sleepers: 0 });
             Self { state, given: Condvar::new(), signal: OnceLock::new() }
         }
 
@@ -70,7 +70,7 @@ mod real {
             self.state().is_available
         }
 
-        fn state(&self) -> MutexGuard<'_, State> {
+        fn state(&self) -> MutexGuard<'_, PermitState> {
             self.state.lock().unwrap_or_else(PoisonError::into_inner)
         }
 

@@ -55,14 +55,6 @@ struct Counter {
     counts_max: u64,
 }
 
-/// A full reading of the system's clock.
-#[derive(Clone, Copy)]
-struct FullReading {
-    /// The counter before it.
-    count: u64,
-    nanos: u64,
-}
-
 /// The clocks of Linux that read the counter.
 const COUNTER_CLOCKS: [&str; 2] = ["tsc", "arch_sys_counter"];
 
@@ -77,8 +69,9 @@ const MEASURED: Duration = Duration::from_millis(10);
 const READINGS: usize = 10;
 
 thread_local! {
-    /// The last full reading of this thread, the same for all clocks.
-    static FULL: Cell<FullReading> = const { Cell::new(FullReading { count: 0, nanos: 0 }) };
+    /// The last full reading of this thread, the same for all clocks: the counter before the
+    /// reading, and the nanoseconds.
+    static FULL: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 impl TscClock {
@@ -127,11 +120,11 @@ impl Counter {
     #[inline]
     fn nanos(&self) -> Option<u64> {
         let count = self.clock.raw();
-        let full = FULL.get();
+        let (full_count, full_nanos) = FULL.get();
         // A counter that went back has wrapped around: a great number.
-        let since = count.wrapping_sub(full.count);
+        let since = count.wrapping_sub(full_count);
         if since <= self.counts_max {
-            Some(full.nanos + ((since * self.rate) >> 32))
+            Some(full_nanos + ((since * self.rate) >> 32))
         } else {
             self.read_full(count)
         }
@@ -144,7 +137,7 @@ impl Counter {
         // If the thread was preempted in between, later readings would be as much too late.
         let apart = self.clock.raw().wrapping_sub(count);
         if apart <= self.counts_max / 100 {
-            FULL.set(FullReading { count, nanos });
+            FULL.set((count, nanos));
         }
         Some(nanos)
     }
@@ -220,7 +213,7 @@ mod tests {
         let count = counter.clock.raw();
         let wrong = 7;
         for jumped in [count.wrapping_add(1 << 40), count.wrapping_sub(1 << 40), 0, u64::MAX] {
-            FULL.set(FullReading { count: jumped, nanos: wrong });
+            FULL.set((jumped, wrong));
             let before = SystemClock.nanos();
             assert!(counter.nanos() >= before);
         }

@@ -6,15 +6,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::task::Executor;
 use crate::driver::panics::PanicHook;
 use crate::error::BuildError;
 use crate::time::clock::{Clock, SystemClock};
 use crate::time::tick::TickDuration;
 use crate::wheel::Wheel;
-
-/// Called with the number of timers when there are many.
-pub(crate) type ManyTimersHook = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// The settings of a timer. [`HashedWheelTimer::builder`](crate::HashedWheelTimer::builder) returns
 /// the defaults.
@@ -39,26 +35,10 @@ pub(crate) type ManyTimersHook = Arc<dyn Fn(usize) + Send + Sync>;
 pub struct TimerBuilder {
     tick_duration: Duration,
     ticks_per_wheel: usize,
-    max_pending_timeouts: Option<usize>,
-    thread_name: String,
-    clock: Arc<dyn Clock>,
-    executor: Option<Arc<dyn Executor>>,
-    starts_lazily: bool,
-    panic_hook: Option<PanicHook>,
-    many_timers_hook: Option<ManyTimersHook>,
-}
-
-/// Settings that were checked.
-pub(crate) struct Config {
-    pub(crate) tick_duration: TickDuration,
-    /// A power of two within the limit.
-    pub(crate) bucket_count: usize,
-    pub(crate) max_pending_timeouts: Option<usize>,
-    pub(crate) thread_name: String,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) starts_lazily: bool,
-    pub(crate) panic_hook: Option<PanicHook>,
-    pub(crate) many_timers_hook: Option<ManyTimersHook>,
+    pub(super) max_pending_timeouts: Option<usize>,
+    pub(super) thread_name: String,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) panic_hook: Option<PanicHook>,
 }
 
 impl TimerBuilder {
@@ -69,10 +49,7 @@ impl TimerBuilder {
             max_pending_timeouts: None,
             thread_name: String::from("hashed-wheel"),
             clock: Arc::new(SystemClock),
-            executor: None,
-            starts_lazily: false,
             panic_hook: None,
-            many_timers_hook: None,
         }
     }
 
@@ -103,10 +80,9 @@ impl TimerBuilder {
     /// The most timeouts that may be pending at once: unlimited unless set. A timeout beyond the
     /// limit is returned with [`ScheduleError::Full`](crate::ScheduleError::Full). The limit is
     /// never exceeded, and a stop returns no more timeouts than that. No timeout within the limit
-    /// is refused, unless other threads schedule and cancel at the same moment.
+    /// is refused.
     ///
-    /// A limit of 1024 or more costs next to nothing. A smaller one costs a counter that all
-    /// threads share. Zero is an error when the timer is built.
+    /// A limit costs a counter that all threads share. Zero is an error when the timer is built.
     pub const fn max_pending_timeouts(mut self, count: usize) -> Self {
         self.max_pending_timeouts = Some(count);
         self
@@ -127,55 +103,13 @@ impl TimerBuilder {
         self
     }
 
-    /// Where tasks run: on the ticker thread unless set. With an executor, a slow task delays only
-    /// what the executor runs after it. For [`build`](Self::build) only: the handler of a
-    /// [`BatchTimer`](crate::BatchTimer) passes its values on itself, and
-    /// [`build_batch`](Self::build_batch) returns an error.
-    ///
-    /// See [`Executor`] for its contract and an example.
-    pub fn executor(mut self, executor: impl Executor) -> Self {
-        self.executor = Some(Arc::new(executor));
-        self
-    }
-
-    /// Starts the ticker thread with the first timeout, or with
-    /// [`HashedWheelTimer::start`](crate::HashedWheelTimer::start), instead of when the timer is
-    /// built: for a timer that may never be needed.
-    ///
-    /// If the operating system then refuses a thread, scheduling fails with
-    /// [`ScheduleError::NotStarted`](crate::ScheduleError::NotStarted).
-    pub const fn start_lazily(mut self) -> Self {
-        self.starts_lazily = true;
-        self
-    }
-
-    /// Called when the process has more than 64 timers once this one is built, with their number.
-    /// One timer serves a whole program and each has a thread, so more than 64 are usually a
-    /// mistake, such as a timer for each connection. (Netty logs the same.)
-    ///
-    /// The hook runs on the thread that builds the timer, before the timer is returned. A panic in
-    /// it is caught, counted and reported like that of a task.
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    ///
-    /// let timer = HashedWheelTimer::builder()
-    ///     .on_many_timers(|count| eprintln!("{count} timers, each with a thread"))
-    ///     .build()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn on_many_timers(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
-        self.many_timers_hook = Some(Arc::new(hook));
-        self
-    }
-
     /// Called with the payload when a task, a handler, or one of their destructors panics. Such a
     /// panic is counted and has no other effect; without a hook it shows only in the count, and in
     /// what the process-wide panic hook prints. A panic of the [`Clock`] on the ticker thread is
     /// reported too, and may end the timer.
     ///
     /// The hook runs on the thread that panicked, with no lock held: the ticker thread, one of the
-    /// executor's, or the one that stops the timer. On the ticker thread it delays the timeouts
+    /// executor's, or the thread that stops the timer. On the ticker thread it delays the timeouts
     /// behind it. If the hook panics, that panic is dropped.
     ///
     /// A panic is caught even if its payload panics when it is dropped. No library can catch a
@@ -198,7 +132,7 @@ impl TimerBuilder {
     /// timer.schedule(Duration::from_secs(1), || panic!("a task's own mistake"))?;
     /// clock.advance(Duration::from_secs(2));
     /// assert_eq!(messages.try_recv()?, Some("a task's own mistake"));
-    /// assert_eq!(timer.panics(), 1);
+    /// assert_eq!(timer.statistics().panicked, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
@@ -206,32 +140,16 @@ impl TimerBuilder {
         self
     }
 
-    pub(crate) const fn has_executor(&self) -> bool {
-        self.executor.is_some()
-    }
-
-    pub(crate) fn take_executor(&mut self) -> Option<Arc<dyn Executor>> {
-        self.executor.take()
-    }
-
-    /// Checks all settings, so that nothing later has to.
-    pub(crate) fn check(self) -> Result<Config, BuildError> {
+    /// Checks all settings: the tick, and the number of buckets, a power of two.
+    pub(super) fn check(&self) -> Result<(TickDuration, usize), BuildError> {
         if self.max_pending_timeouts == Some(0) {
             return Err(BuildError::MaxPendingTimeouts);
         }
         if self.thread_name.contains('\0') {
             return Err(BuildError::ThreadName);
         }
-        Ok(Config {
-            tick_duration: TickDuration::try_from(self.tick_duration)?,
-            bucket_count: Wheel::<()>::bucket_count(self.ticks_per_wheel)?,
-            max_pending_timeouts: self.max_pending_timeouts,
-            thread_name: self.thread_name,
-            clock: self.clock,
-            starts_lazily: self.starts_lazily,
-            panic_hook: self.panic_hook,
-            many_timers_hook: self.many_timers_hook,
-        })
+        let bucket_count = Wheel::<()>::bucket_count(self.ticks_per_wheel)?;
+        Ok((TickDuration::try_from(self.tick_duration)?, bucket_count))
     }
 }
 
@@ -248,8 +166,6 @@ impl fmt::Debug for TimerBuilder {
             .field("max_pending_timeouts", &self.max_pending_timeouts)
             .field("thread_name", &self.thread_name)
             .field("clock", &self.clock)
-            .field("executor", &self.executor.is_some())
-            .field("starts_lazily", &self.starts_lazily)
             .finish_non_exhaustive()
     }
 }

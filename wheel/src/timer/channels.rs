@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, TrySendError, bounded};
 
-use super::hashed_wheel_timer::HashedWheelTimer;
 use super::period::Period;
 use super::periodic::PeriodicTimeout;
 use super::timeout::Timeout;
+use super::weak_timer::WeakTimer;
 use crate::error::ScheduleError;
 
-impl HashedWheelTimer {
+impl WeakTimer {
     /// Returns a channel that receives one message when `delay` has passed: the instant at which it
     /// was sent. Then the channel is disconnected. It is also disconnected when the timer is
-    /// dropped, or, after a [`stop`](Self::stop), when the task that this returned is dropped.
+    /// dropped, or, after a
+    /// [`stop`](crate::HashedWheelTimer::stop), when the task that this returned is dropped.
     ///
     /// It is [`crossbeam_channel::after`] on the timer's clock, which may be a manual one. The
     /// handle cancels it, which disconnects the channel; dropping the receiver leaves it pending
@@ -57,7 +58,8 @@ impl HashedWheelTimer {
     /// received are left out, as with [`crossbeam_channel::tick`].
     ///
     /// It ends when the handle cancels it, or at the first message after the receiver was dropped.
-    /// The channel is disconnected when the timer is dropped, or, after a [`stop`](Self::stop),
+    /// The channel is disconnected when the timer is dropped, or, after a
+    /// [`stop`](crate::HashedWheelTimer::stop),
     /// when the task that this returned is dropped.
     ///
     /// # Errors

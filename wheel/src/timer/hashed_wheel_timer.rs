@@ -2,48 +2,49 @@
 
 use std::fmt;
 use std::mem;
-use std::ops::ControlFlow;
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::batch_timer::{BatchTimer, Unprocessed};
 use super::builder::TimerBuilder;
 use super::job::BoxedJob;
-use super::period::Period;
-use super::periodic::{PeriodicTimeout, once};
-use super::task::{Executor, Task, boxed};
-use super::timeout::{Timeout, UnprocessedTask};
+use super::task::{Task, boxed};
 use super::weak_batch_timer::WeakBatchTimer;
 use super::weak_timer::WeakTimer;
 use crate::driver::context::Context;
-use crate::driver::lifecycle::StopMode;
 use crate::driver::shard::Due;
-use crate::error::{BuildError, ScheduleError, StopError};
-use crate::stats::statistics::Statistics;
-use crate::time::clock::Clock;
+#[cfg(doc)]
+use crate::error::ScheduleError;
+use crate::error::{BuildError, StopError};
+#[cfg(doc)]
+use crate::timer::timeout::Timeout;
 
 /// A timer that runs closures on a thread of its own when they are due.
 ///
-/// It is Netty's `HashedWheelTimer` in Rust, on a [`Wheel`](crate::Wheel) whose buckets are never
-/// walked, and with a ticker thread that sleeps while nothing is due.
+/// The timer is Netty's `HashedWheelTimer` in Rust, on a [`Wheel`](crate::Wheel) whose buckets are
+/// never walked, and with a ticker thread that sleeps while nothing is due. The methods that
+/// schedule belong to [`WeakTimer`], to which the timer dereferences.
 ///
-/// Tasks run one after the other on the ticker thread, with no lock held. They may schedule and
-/// cancel, and may drop the timer that runs them, but may not call [`stop`](Self::stop) or
-/// [`drain`](Self::drain). A task that takes long or blocks delays all behind it: move such work to
-/// another thread. A panic of a task affects no other: it is caught, [counted](Self::panics) and
-/// reported to [`TimerBuilder::on_panic`].
+/// All methods take `&self`; share a timer in an [`Arc`]. One timer serves a whole program. Each
+/// timer has one thread, and a second timer is useful only to keep slow tasks away from others.
 ///
-/// All methods take `&self`; share a timer in an [`Arc`]. One timer serves a whole program. It has
-/// one thread, and a second timer is useful only to keep slow tasks away from others.
+/// # The life of a timer
 ///
-/// With an [executor](TimerBuilder::executor) a task runs on a thread of the executor. If the
-/// executor waits for its threads when it is dropped, a task must neither stop nor drop the timer:
-/// the ticker thread drops the executor when it ends.
+/// | event | effect |
+/// |---|---|
+/// | [`new`](Self::new), [`build`](TimerBuilder::build) | The ticker thread starts. Its [name](TimerBuilder::thread_name) is `hashed-wheel` unless set; Linux shows the first 15 bytes. |
+/// | a task is due | The task runs on the ticker thread, one task after the other, with no lock held. With an [executor](TimerBuilder::build_with_executor) the ticker thread only passes the task on. A task that blocks delays all tasks behind it. |
+/// | a task calls its timer | A task may schedule and cancel. [`stop`](Self::stop) in a task is an [error](StopError::OnTickerThread), because it would wait for its own thread. |
+/// | a task panics | The panic is caught, [counted](crate::Statistics::panicked) and reported to [`on_panic`](TimerBuilder::on_panic). No other task is affected, and a periodic task runs again. |
+/// | [`Timeout::cancel`] | The task is dropped before the call returns, on the calling thread. |
+/// | [`stop`](Self::stop) | Nothing can be scheduled any more. The ticker thread finishes the tasks that it has taken, at most 1024, and ends. The pending tasks are returned. |
+/// | the timer is dropped | As `stop`, and the pending tasks are dropped on the dropping thread without a run. The drop waits for the ticker thread. |
+/// | the timer is dropped inside a task | As a drop, but nothing waits: the thread ends after the tasks that it has taken. |
+/// | a `fork` | The child has no ticker thread. Each call there returns [`Forked`](ScheduleError::Forked), no task runs, and a drop is quiet and drops no task. The parent's timer continues. |
 ///
-/// Dropping the timer drops the pending tasks without running them and waits for the ticker thread
-/// to end, which first finishes the tasks that it has taken. If a task drops the timer, nothing
-/// waits. Do not drop the timer while holding a lock that a task waits for.
+/// Do not stop or drop a timer while holding a lock that a task waits for. If an executor waits for
+/// its own threads when the executor is dropped, a task must neither stop nor drop the timer: the
+/// ticker thread drops the executor when the thread ends.
 ///
 /// To cancel everything at once, stop the timer and start another. There is no `clear` as
 /// [`BatchTimer`] has it: a [`Timeout`] could not tell afterwards whether its task was cleared or
@@ -69,6 +70,7 @@ use crate::time::clock::Clock;
 /// ```
 pub struct HashedWheelTimer {
     tasks: BatchTimer<BoxedJob>,
+    weak: WeakTimer,
 }
 
 impl HashedWheelTimer {
@@ -86,137 +88,9 @@ impl HashedWheelTimer {
         TimerBuilder::new()
     }
 
-    /// Runs `task` when `delay` has passed: not before, and at most a tick plus the operating
-    /// system's wake-up later, if no other task delays the ticker thread. A delay that ends more
-    /// than 584 years after the timer's start never ends, but can be cancelled.
-    ///
-    /// # Errors
-    ///
-    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped` or
-    /// `Forked` (permanent).
-    pub fn schedule(
-        &self,
-        delay: Duration,
-        task: impl FnOnce() + Send + 'static,
-    ) -> Result<Timeout, ScheduleError<Task>> {
-        match self.tasks.ensure_started() {
-            Ok(()) => {
-                let tick = self.tasks.context().tick_in(delay);
-                self.tasks.weak().schedule_task(tick, task)
-            }
-            Err(error) => Err(ScheduleError::NotStarted(boxed(task), error)),
-        }
-    }
-
-    /// Runs `task` when the timer's clock reaches `deadline`, as [`schedule`](Self::schedule) does.
-    /// A deadline that has passed is due at the next tick at the latest.
-    ///
-    /// # Errors
-    ///
-    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped` or
-    /// `Forked` (permanent).
-    pub fn schedule_at(
-        &self,
-        deadline: Instant,
-        task: impl FnOnce() + Send + 'static,
-    ) -> Result<Timeout, ScheduleError<Task>> {
-        match self.tasks.ensure_started() {
-            Ok(()) => {
-                let tick = self.tasks.context().scale.deadline_tick(deadline);
-                self.tasks.weak().schedule_task(tick, task)
-            }
-            Err(error) => Err(ScheduleError::NotStarted(boxed(task), error)),
-        }
-    }
-
-    /// Runs `task` when `first` has passed, and then repeatedly as `period` says, each run as with
-    /// [`schedule`](Self::schedule). Runs never overlap: the next is scheduled when one has ended.
-    ///
-    /// It repeats until it is [cancelled](PeriodicTimeout::cancel) or the timer is stopped. A panic
-    /// in a run is caught, counted and reported, and the next run takes place. Between runs the
-    /// task counts as pending. With a [limit](TimerBuilder::max_pending_timeouts) it also counts
-    /// during a run, so that it can always be scheduled again. A stop returns the task once, if it
-    /// is pending; a run that is under way then is the last.
-    ///
-    /// # Errors
-    ///
-    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped`,
-    /// `ZeroPeriod` or `Forked` (permanent).
-    pub fn schedule_periodic(
-        &self,
-        first: Duration,
-        period: Period,
-        mut task: impl FnMut() + Send + 'static,
-    ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
-        self.schedule_while(first, period, move || {
-            task();
-            ControlFlow::Continue(())
-        })
-    }
-
-    /// As [`schedule_periodic`](Self::schedule_periodic), for a task that can end itself: it runs
-    /// again as long as it returns [`ControlFlow::Continue`].
-    ///
-    /// # Errors
-    ///
-    /// As [`schedule_periodic`](Self::schedule_periodic).
-    ///
-    /// ```
-    /// use std::ops::ControlFlow;
-    /// use std::sync::Arc;
-    /// use std::time::Duration;
-    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Period};
-    ///
-    /// let clock = ManualClock::new();
-    /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
-    /// let mut left = 3;
-    /// let pause = Duration::from_secs(1);
-    /// let countdown = timer.schedule_while(pause, Period::fixed_delay(pause), move || {
-    ///     left -= 1;
-    ///     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    /// })?;
-    /// clock.advance(Duration::from_secs(60));
-    /// assert_eq!(countdown.runs(), 3);
-    /// assert!(countdown.is_ended());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn schedule_while(
-        &self,
-        first: Duration,
-        period: Period,
-        task: impl FnMut() -> ControlFlow<()> + Send + 'static,
-    ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
-        match self.tasks.ensure_started() {
-            Ok(()) => self.tasks.weak().schedule_periodic_task(first, period, task),
-            Err(error) => Err(ScheduleError::NotStarted(once(task), error)),
-        }
-    }
-
-    /// How many tasks are pending: scheduled, not cancelled, not yet taken to be run. Exact while
-    /// no other thread changes it.
-    pub fn pending_timeouts(&self) -> usize {
-        self.tasks.pending_timeouts()
-    }
-
-    /// How many panics have been caught: of tasks, of their destructors, of the clock on the ticker
-    /// thread.
-    pub fn panics(&self) -> u64 {
-        self.tasks.panics()
-    }
-
-    /// What the timer has done since it was built, and how late it was.
-    pub fn statistics(&self) -> Statistics {
-        self.tasks.statistics()
-    }
-
-    /// The clock of the timer.
-    pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.tasks.clock()
-    }
-
     /// A handle that schedules, and keeps neither the timer nor its thread alive.
     pub fn downgrade(&self) -> WeakTimer {
-        WeakTimer::new(self.tasks.downgrade())
+        self.weak.clone()
     }
 
     /// Stops the timer and returns the tasks that were pending, in the order of their due ticks.
@@ -229,83 +103,94 @@ impl HashedWheelTimer {
     /// # Errors
     ///
     /// [`StopError`]: `OnTickerThread`, if a task calls it, or `Forked`. Nothing is stopped then.
-    pub fn stop(&self) -> Result<Vec<UnprocessedTask>, StopError> {
-        self.stop_with(StopMode::Stop)
-    }
-
-    /// Runs every task that is already due, then stops as [`stop`](Self::stop) does and returns the
-    /// rest.
-    ///
-    /// From the start of the call nothing can be scheduled. It waits until every task that was due
-    /// when it was called has run or was passed to the executor.
-    ///
-    /// # Errors
-    ///
-    /// [`StopError`]: `OnTickerThread`, if a task calls it, or `Forked`. Nothing is stopped then.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use hashed_wheel::HashedWheelTimer;
-    ///
-    /// let timer = HashedWheelTimer::builder().build()?;
-    /// timer.schedule(Duration::from_secs(60), || {})?;
-    /// assert_eq!(timer.drain()?.len(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn drain(&self) -> Result<Vec<UnprocessedTask>, StopError> {
-        self.stop_with(StopMode::Drain)
-    }
-
-    /// Starts the ticker thread of a timer that [starts lazily](TimerBuilder::start_lazily), before
-    /// its first task. No effect if the thread runs, or after a stop.
-    ///
-    /// # Errors
-    ///
-    /// [`BuildError::ThreadSpawn`] (transient): the operating system refused a thread. A later
-    /// call, or the next task, tries again. [`BuildError::Forked`] (permanent).
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    ///
-    /// let timer = HashedWheelTimer::builder().start_lazily().build()?;
-    /// timer.start()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn start(&self) -> Result<(), BuildError> {
-        self.tasks.start()
-    }
-
-    fn stop_with(&self, mode: StopMode) -> Result<Vec<UnprocessedTask>, StopError> {
-        let unprocessed = self.tasks.stop_with(mode)?;
+    pub fn stop(&self) -> Result<Vec<Unprocessed<Task>>, StopError> {
+        let unprocessed = self.tasks.stop()?.into_iter();
         Ok(unprocessed
-            .into_iter()
-            .map(|Unprocessed { deadline, value }| {
-                UnprocessedTask::new(deadline, value.into_task())
+            .map(|Unprocessed { deadline, value }| Unprocessed {
+                deadline,
+                value: value.into_task(),
             })
             .collect())
     }
 }
 
+/// Schedules.
+impl Deref for HashedWheelTimer {
+    type Target = WeakTimer;
+
+    fn deref(&self) -> &WeakTimer {
+        &self.weak
+    }
+}
+
 impl TimerBuilder {
-    /// Starts a timer that runs closures.
+    /// Starts a timer that runs closures on its ticker thread.
     ///
     /// # Errors
     ///
     /// [`BuildError`], if a setting is out of range (permanent) or the operating system refuses a
     /// thread (transient).
-    pub fn build(mut self) -> Result<HashedWheelTimer, BuildError> {
-        let executor = self.take_executor();
+    pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
+        self.build_closures(None)
+    }
+
+    /// Starts a timer that passes closures to `executor` when they are due, to be run on another
+    /// thread. A slow task then delays only what the executor runs after it.
+    ///
+    /// The ticker thread calls `executor` for each task that is due, with no lock held. `executor`
+    /// should pass the task on and return: while it blocks, no other task is run. A task that it
+    /// drops counts as fired. A panic of `executor` is caught, counted and reported as a panic of a
+    /// task is, and `executor` is called again for the next task.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Task, crossbeam_channel};
+    ///
+    /// let (sender, tasks) = crossbeam_channel::unbounded::<Task>();
+    /// let clock = ManualClock::new();
+    /// // A thread pool would receive the tasks.
+    /// let timer = HashedWheelTimer::builder()
+    ///     .clock(Arc::new(clock.clone()))
+    ///     .build_with_executor(move |task| drop(sender.send(task)))?;
+    /// let (done, finished) = crossbeam_channel::bounded(1);
+    /// timer.schedule(Duration::from_secs(1), move || done.send("on a worker's thread").unwrap())?;
+    /// clock.advance(Duration::from_secs(2));
+    /// let task = tasks.try_recv()?;
+    /// std::thread::spawn(task).join().unwrap();
+    /// assert_eq!(finished.try_recv()?, "on a worker's thread");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn build_with_executor(
+        self,
+        executor: impl FnMut(Task) + Send + 'static,
+    ) -> Result<HashedWheelTimer, BuildError> {
+        self.build_closures(Some(Box::new(executor)))
+    }
+
+    fn build_closures(
+        self,
+        mut executor: Option<Executor>,
+    ) -> Result<HashedWheelTimer, BuildError> {
         let make_handler = |tasks: &WeakBatchTimer<BoxedJob>| {
             let context = Arc::clone(tasks.context());
-            move |due: &mut Due<BoxedJob>| run_all(&context, executor.as_ref(), due)
+            move |due: &mut Due<BoxedJob>| run_all(&context, executor.as_mut(), due)
         };
         let tasks = self.build_batch_with(make_handler, |job| job.keeps_capacity())?;
-        Ok(HashedWheelTimer { tasks })
+        let weak = WeakTimer::new(tasks.downgrade());
+        Ok(HashedWheelTimer { tasks, weak })
     }
 }
 
+/// Takes tasks that are due, to run them elsewhere.
+type Executor = Box<dyn FnMut(Task) + Send>;
+
 /// Runs each task separately, so that a panic affects no other task of the batch.
-fn run_all(context: &Arc<Context>, executor: Option<&Arc<dyn Executor>>, due: &mut Due<BoxedJob>) {
+fn run_all(context: &Arc<Context>, mut executor: Option<&mut Executor>, due: &mut Due<BoxedJob>) {
     // All of them before a user's code is called: whatever happens to the batch, their capacity is
     // given back.
     for job in &mut due.values {
@@ -320,11 +205,11 @@ fn run_all(context: &Arc<Context>, executor: Option<&Arc<dyn Executor>>, due: &m
             continue;
         }
         context.record_fired(*tick, started);
-        started = match executor {
+        started = match &mut executor {
             None => context.run(started, || job.run()),
             Some(executor) => {
                 let task = on_executor(Arc::clone(context), job);
-                context.panics.catch(|| executor.execute(task));
+                context.panics.catch(|| executor(task));
                 context.now()
             }
         };
@@ -340,13 +225,9 @@ fn on_executor(context: Arc<Context>, job: BoxedJob) -> Task {
     })
 }
 
-// A panic cannot leave it half changed: no code of a user runs under its locks.
-impl UnwindSafe for HashedWheelTimer {}
-impl RefUnwindSafe for HashedWheelTimer {}
-
 /// Shows how many tasks are pending, when the next is due, and how many panics were caught.
 impl fmt::Debug for HashedWheelTimer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.tasks.weak().debug_as("HashedWheelTimer", formatter)
+        self.tasks.debug_as("HashedWheelTimer", formatter)
     }
 }

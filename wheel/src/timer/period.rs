@@ -13,8 +13,8 @@ use crate::time::tick::TickScale;
 ///
 /// At a fixed rate, a run is missed if the run before ends at its tick or later. Being late by the
 /// rounding of deadlines to ticks misses nothing. [`MissedRuns`] says what happens to missed runs:
-/// [`Skip`](MissedRuns::Skip) unless set. With a period shorter than a tick there is one run per
-/// tick.
+/// [`Skip`](MissedRuns::Skip) unless set. With a period shorter than a tick, or of zero, there is one
+/// run per tick.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,13 +29,8 @@ use crate::time::tick::TickScale;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     length: Duration,
-    rule: Rule,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
-    FixedRate(MissedRuns),
-    FixedDelay,
+    /// `None` for a fixed delay, which misses no runs.
+    missed: Option<MissedRuns>,
 }
 
 /// What happens to the runs of a fixed rate that were due while an earlier run lasted, or while the
@@ -64,20 +59,20 @@ impl Period {
     /// Runs that are due `length` apart.
     #[must_use]
     pub const fn fixed_rate(length: Duration) -> Self {
-        Self { length, rule: Rule::FixedRate(MissedRuns::Skip) }
+        Self { length, missed: Some(MissedRuns::Skip) }
     }
 
     /// Runs with a pause of `length` between the end of one and the next.
     #[must_use]
     pub const fn fixed_delay(length: Duration) -> Self {
-        Self { length, rule: Rule::FixedDelay }
+        Self { length, missed: None }
     }
 
     /// Sets what happens to missed runs. No effect on a fixed delay, which misses none.
     #[must_use]
     pub const fn missed(mut self, missed: MissedRuns) -> Self {
-        if let Rule::FixedRate(_) = self.rule {
-            self.rule = Rule::FixedRate(missed);
+        if self.missed.is_some() {
+            self.missed = Some(missed);
         }
         self
     }
@@ -96,10 +91,10 @@ impl Period {
     /// missed at a period near one tick: every run is late by the rounding up to its tick.
     pub(crate) fn next(&self, due: Instant, now: Instant, scale: &TickScale) -> Option<Instant> {
         let on_time = due.checked_add(self.length);
-        match self.rule {
-            Rule::FixedDelay => now.checked_add(self.length),
-            Rule::FixedRate(MissedRuns::CatchUp) => on_time,
-            Rule::FixedRate(missed) => {
+        match self.missed {
+            None => now.checked_add(self.length),
+            Some(MissedRuns::CatchUp) => on_time,
+            Some(missed) => {
                 let last_tick = scale.last_tick(now);
                 match on_time {
                     Some(on_time) if on_time <= last_tick => match missed {
@@ -112,11 +107,10 @@ impl Period {
         }
     }
 
-    /// The time from `last_tick` to the next multiple of the period, counted from `on_time`. Not
-    /// zero.
+    /// The time from `last_tick` to the next multiple of the period, counted from `on_time`. Zero
+    /// only for a period of zero.
     fn until_multiple(&self, on_time: Instant, last_tick: Instant) -> Duration {
         let late = last_tick.saturating_duration_since(on_time).as_nanos();
-        // Not zero: a period of zero is refused when the task is scheduled.
         let past = late % self.length.as_nanos().max(1);
         self.length.saturating_sub(Duration::new(
             u64::try_from(past / NANOS_PER_SECOND).unwrap_or(u64::MAX),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::mem;
 use std::ops::ControlFlow;
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -44,16 +44,16 @@ use crate::wheel::Key;
 /// ```
 #[derive(Clone)]
 pub struct PeriodicTimeout {
-    shared: Arc<Shared>,
+    shared: Arc<PeriodicState>,
 }
 
-struct Shared {
+struct PeriodicState {
     shard: Arc<Shard<BoxedJob>>,
     runs: AtomicU64,
     state: Mutex<RunState>,
 }
 
-impl Shared {
+impl PeriodicState {
     /// Locks the state. `None` in a child of the timer's process, as for the shard.
     fn state(&self) -> Option<MutexGuard<'_, RunState>> {
         self.shard.context().home.is_current_by_count().then(|| self.state.lock())
@@ -141,7 +141,7 @@ impl PeriodicTimeout {
         let tick = deadline.map_or(NEVER, |deadline| scale.deadline_tick(deadline));
         match self.shared.state().as_deref() {
             Some(RunState::InWheel(key)) => {
-                self.shared.shard.reschedule_tick(*key, tick, |job| job.on_rescheduled(deadline))
+                self.shared.shard.reschedule(*key, tick, |job| job.on_rescheduled(deadline))
             }
             Some(RunState::Taken | RunState::Ended) | None => false,
         }
@@ -166,8 +166,7 @@ impl PeriodicTimeout {
 }
 
 // A panic cannot leave it half changed: no code of a user runs under its lock.
-impl UnwindSafe for PeriodicTimeout {}
-impl RefUnwindSafe for PeriodicTimeout {}
+impl RefUnwindSafe for PeriodicState {}
 
 impl fmt::Debug for PeriodicTimeout {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,18 +200,19 @@ pub(crate) fn once(mut task: impl FnMut() -> ControlFlow<()> + Send + 'static) -
 /// The task's unit of capacity while it is out of the wheel. If the task is dropped then, by an
 /// executor for example, this ends it and gives the unit back.
 struct CapacityHold {
-    shared: Arc<Shared>,
+    shared: Arc<PeriodicState>,
     held: bool,
 }
 
 impl Drop for CapacityHold {
     fn drop(&mut self) {
-        if self.held
-            && let Some(mut state) = self.shared.state()
-        {
+        if !self.held {
+            return;
+        }
+        if let Some(mut state) = self.shared.state() {
             *state = RunState::Ended;
             drop(state);
-            self.shared.shard.give_back_capacity();
+            self.shared.shard.give_back_capacity(1);
         }
     }
 }
@@ -227,8 +227,9 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
         context: Arc<Context>,
     ) -> (Box<Self>, PeriodicTimeout) {
         let state = Mutex::new(RunState::Taken);
-        let handle =
-            PeriodicTimeout { shared: Arc::new(Shared { shard, runs: AtomicU64::new(0), state }) };
+        let handle = PeriodicTimeout {
+            shared: Arc::new(PeriodicState { shard, runs: AtomicU64::new(0), state }),
+        };
         let capacity = CapacityHold { shared: Arc::clone(&handle.shared), held: false };
         (Box::new(Self { task, period, due, capacity, context }), handle)
     }
@@ -272,7 +273,7 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
         // 3. Without the lock: if it was refused, give its capacity back and drop it, which runs a
         //    user's destructor.
         if refused.is_some() {
-            shared.shard.give_back_capacity();
+            shared.shard.give_back_capacity(1);
         }
         drop(refused);
     }

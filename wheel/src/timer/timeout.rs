@@ -1,7 +1,6 @@
 //! The handle of one scheduled task.
 
 use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -106,7 +105,7 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reschedule(&self, deadline: Instant) -> bool {
-        self.shard.reschedule(self.key, deadline)
+        self.reschedule_tick(self.shard.context().scale.deadline_tick(deadline))
     }
 
     /// As [`reschedule`](Self::reschedule), with a delay from now.
@@ -121,7 +120,11 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reschedule_after(&self, delay: Duration) -> bool {
-        self.shard.reschedule_after(self.key, delay)
+        self.reschedule_tick(self.shard.context().tick_in(delay))
+    }
+
+    fn reschedule_tick(&self, tick: u64) -> bool {
+        self.shard.reschedule(self.key, tick, |_| {})
     }
 
     /// Whether the ticker has taken the task: it has run, runs now, or is about to run.
@@ -146,10 +149,6 @@ impl Timeout {
     }
 }
 
-// A panic cannot leave it half changed: no code of a user runs under the shard's lock.
-impl UnwindSafe for Timeout {}
-impl RefUnwindSafe for Timeout {}
-
 impl fmt::Debug for Timeout {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -157,62 +156,6 @@ impl fmt::Debug for Timeout {
             .field("deadline", &self.deadline())
             .field("expired", &self.is_expired())
             .field("cancelled", &self.is_cancelled())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A task that was pending when its timer was stopped. Dropping it drops the task without running
-/// it.
-///
-/// ```
-/// use std::time::Duration;
-/// use hashed_wheel::HashedWheelTimer;
-///
-/// let timer = HashedWheelTimer::builder().build()?;
-/// timer.schedule(Duration::from_secs(60), || {})?;
-/// for unprocessed in timer.stop()? {
-///     assert!(unprocessed.deadline().is_some());
-///     unprocessed.run();
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct UnprocessedTask {
-    deadline: Option<Instant>,
-    task: Task,
-}
-
-impl UnprocessedTask {
-    pub(crate) fn new(deadline: Option<Instant>, task: Task) -> Self {
-        Self { deadline, task }
-    }
-
-    /// When the task would have been due; `None` for a deadline that never comes.
-    #[must_use]
-    pub const fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// Runs the task now, on the calling thread.
-    ///
-    /// # Panics
-    ///
-    /// If the task does.
-    pub fn run(self) {
-        (self.task)();
-    }
-
-    /// The task itself.
-    #[must_use]
-    pub fn into_task(self) -> Task {
-        self.task
-    }
-}
-
-impl fmt::Debug for UnprocessedTask {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("UnprocessedTask")
-            .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! What schedules on a timer of values and cancels: all of it but its thread.
 
 use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +8,8 @@ use std::time::{Duration, Instant};
 use crate::driver::context::Context;
 use crate::driver::shard::{SHARDS, Shard, Shards, home_shard};
 use crate::error::ScheduleError;
+use crate::stats::statistics::Statistics;
+use crate::time::clock::Clock;
 use crate::wheel::Key;
 
 /// Schedules on a [`BatchTimer`](crate::BatchTimer) and cancels, and keeps neither the timer nor
@@ -17,9 +18,6 @@ use crate::wheel::Key;
 /// It is for the timer's own handler, and for values that schedule themselves again. A handler that
 /// owned the timer in an [`Arc`] would keep it alive for ever. After the timer was stopped or
 /// dropped, nothing is pending, and scheduling fails with [`ScheduleError::Stopped`].
-///
-/// It does not start a timer that [starts lazily](crate::TimerBuilder::start_lazily): what it
-/// schedules is due when the timer has been started.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -48,7 +46,7 @@ use crate::wheel::Key;
 pub struct WeakBatchTimer<T> {
     shards: Arc<Shards<T>>,
     context: Arc<Context>,
-    first_shard: ShardId,
+    first_shard: u64,
 }
 
 /// Names one timeout of a [`BatchTimer`](crate::BatchTimer) while it is pending, and nothing
@@ -70,35 +68,18 @@ pub struct WeakBatchTimer<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerKey {
     key: Key,
-    shard: ShardId,
+    shard: u64,
 }
 
-/// A shard of a timer, in one integer: the timer's number in the upper bits, the shard's in the
-/// lower (DESIGN: keys).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct ShardId(u64);
-
-impl ShardId {
-    /// The other 61 bits are the timer's number. They do not wrap: at a million timers a second
-    /// they last for 73,000 years.
-    const SHARD_BITS: u32 = SHARDS.ilog2();
-
-    /// The first shard of a timer with a new number.
-    fn of_new_timer() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: each call gets another number, and nothing else depends on it.
-        Self(NEXT.fetch_add(1, Ordering::Relaxed) << Self::SHARD_BITS)
-    }
-
-    /// The shard with this number, of the timer whose first shard this is.
-    const fn with_number(self, number: u8) -> Self {
-        Self(self.0 | number as u64)
-    }
-
-    /// The number of this shard; `None` if it is not of the timer whose first shard is `first`.
-    fn number_in(self, first: Self) -> Option<usize> {
-        usize::try_from(self.0 ^ first.0).ok().filter(|number| *number < usize::from(SHARDS))
-    }
+/// The number of the first shard of a new timer: the timer's number in the upper bits (DESIGN:
+/// keys). The other bits are the number of the shard within its timer.
+///
+/// The timer's number has 61 bits and does not wrap: at a million timers a second they last for
+/// 73,000 years.
+fn first_shard_of_new_timer() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: each call gets another number, and nothing else depends on it.
+    NEXT.fetch_add(1, Ordering::Relaxed) << SHARDS.ilog2()
 }
 
 /// How many values are scheduled or cancelled under one lock: many enough that the lock does not
@@ -109,10 +90,12 @@ const MANY: usize = 256;
 impl<T: Send + 'static> WeakBatchTimer<T> {
     /// A handle to a new timer.
     pub(crate) fn new(shards: Arc<Shards<T>>, context: Arc<Context>) -> Self {
-        Self { shards, context, first_shard: ShardId::of_new_timer() }
+        Self { shards, context, first_shard: first_shard_of_new_timer() }
     }
 
-    /// As [`BatchTimer::schedule`](crate::BatchTimer::schedule).
+    /// Passes `value` to the handler when `delay` has passed: not before, and at most a tick plus
+    /// the operating system's wake-up later. A delay that ends more than 584 years after the
+    /// timer's start never ends, but can be cancelled.
     ///
     /// # Errors
     ///
@@ -122,7 +105,11 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         self.schedule_tick(self.context.tick_in(delay), value)
     }
 
-    /// As [`BatchTimer::schedule_at`](crate::BatchTimer::schedule_at).
+    /// Passes `value` to the handler when the timer's clock reaches `deadline`: not before, and at
+    /// most a tick plus the operating system's wake-up later. A deadline that has passed is due at
+    /// the next tick at the latest.
+    ///
+    /// It does not read the clock, which is half of the cost of [`schedule`](Self::schedule).
     ///
     /// # Errors
     ///
@@ -132,12 +119,31 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         self.schedule_tick(self.context.scale.deadline_tick(deadline), value)
     }
 
-    /// As [`BatchTimer::schedule_many`](crate::BatchTimer::schedule_many).
+    /// Schedules many values, each after its delay, and appends their keys to `keys` in the same
+    /// order. All delays count from the start of the call. It reads the clock once, and takes a
+    /// lock for 256 values at a time.
+    ///
+    /// `timeouts` is empty afterwards. After an error it has what was not scheduled, from the first
+    /// value that was refused.
     ///
     /// # Errors
     ///
     /// [`ScheduleError`], without a value: `Full` (transient), `Stopped` or `Forked`
     /// (permanent).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::BatchTimer;
+    ///
+    /// let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
+    /// let mut timeouts: Vec<_> =
+    ///     (0..1000).map(|number| (Duration::from_secs(60), number)).collect();
+    /// let mut keys = Vec::new();
+    /// timer.schedule_many(&mut timeouts, &mut keys)?;
+    /// assert_eq!((timeouts.len(), keys.len()), (0, 1000));
+    /// assert_eq!(timer.cancel_many(&keys).len(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn schedule_many(
         &self,
         timeouts: &mut Vec<(Duration, T)>,
@@ -145,58 +151,59 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
     ) -> Result<(), ScheduleError<()>> {
         let since_start = self.context.since_start();
         let number = home_shard();
-        let shard = self.shard_numbered(number);
         keys.reserve(timeouts.len());
         let mut left = timeouts.drain(..);
         while left.len() > 0 {
-            let before = left.len();
-            shard.schedule_many(since_start, &mut left, MANY, |key| {
-                keys.push(self.key(number, key));
-            });
-            // Refused: the next one by itself, which also reclaims capacity, or says why.
-            if left.len() == before
-                && let Some((delay, value)) = left.next()
-            {
-                let tick = self.context.scale.tick_after(since_start, delay);
-                match self.schedule_tick(tick, value) {
-                    Ok(key) => keys.push(key),
-                    Err(error) => {
-                        let mut refused = None;
-                        let error = error.map(|value| refused = Some((delay, value)));
-                        *timeouts = refused.into_iter().chain(left).collect();
-                        return Err(error);
-                    }
-                }
+            let scheduled = |key| keys.push(self.key(number, key));
+            let shard = self.shard_numbered(number);
+            if let Err(error) = shard.schedule_many(since_start, &mut left, MANY, scheduled) {
+                let mut refused = None;
+                let error = error.map(|timeout| refused = Some(timeout));
+                *timeouts = refused.into_iter().chain(left).collect();
+                return Err(error);
             }
         }
         Ok(())
     }
 
-    /// As [`BatchTimer::cancel`](crate::BatchTimer::cancel).
+    /// Cancels a pending value and returns it; `None` if the ticker has taken it or it was
+    /// cancelled. Either `cancel` or the ticker gets the value. Its capacity is free at once.
     pub fn cancel(&self, key: TimerKey) -> Option<T> {
         self.shard(key)?.cancel(key.key)
     }
 
-    /// As [`BatchTimer::cancel_many`](crate::BatchTimer::cancel_many).
+    /// Cancels those of the keys that are pending, and returns their values. Among those that one
+    /// thread has scheduled the values are in the order of the keys.
+    ///
+    /// It takes a lock for 256 keys at a time. For values all over the memory it is up to twice as
+    /// fast as [`cancel`](Self::cancel), because the processor waits for several at once.
     pub fn cancel_many(&self, keys: &[TimerKey]) -> Vec<T> {
         let mut cancelled = Vec::with_capacity(keys.len());
         for keys in keys.chunks(MANY) {
-            // The shards that the keys are of, usually one: a bit for each.
-            let bit = |key: &TimerKey| key.shard.number_in(self.first_shard).map(|at| 1_u64 << at);
-            let mut shards = keys.iter().filter_map(bit).fold(0, |bits, bit| bits | bit);
-            while shards != 0 {
-                let number = shards.trailing_zeros() as usize;
-                let is_of_shard =
-                    |key: &&TimerKey| key.shard.number_in(self.first_shard) == Some(number);
-                let of_shard = keys.iter().filter(is_of_shard).map(|key| key.key);
-                self.shards[number].cancel_many(of_shard, &mut cancelled);
-                shards &= shards - 1;
+            for (number, shard) in self.shards.iter().enumerate() {
+                let is_of_shard = |key: &&TimerKey| self.shard_number(**key) == Some(number);
+                let mut of_shard = keys.iter().filter(is_of_shard).map(|key| key.key).peekable();
+                if of_shard.peek().is_some() {
+                    shard.cancel_many(of_shard, &mut cancelled);
+                }
             }
         }
         cancelled
     }
 
-    /// As [`BatchTimer::clear`](crate::BatchTimer::clear).
+    /// Cancels everything that is pending and returns the values, in no order. What is scheduled
+    /// meanwhile may stay pending. Other threads wait for at most 4096 values at a time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::BatchTimer;
+    ///
+    /// let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
+    /// timer.schedule(Duration::from_secs(60), 7)?;
+    /// assert_eq!(timer.clear(), [7]);
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clear(&self) -> Vec<T> {
         let mut cleared = Vec::new();
         for shard in &*self.shards {
@@ -208,17 +215,49 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         cleared
     }
 
-    /// As [`BatchTimer::reschedule`](crate::BatchTimer::reschedule).
+    /// Gives a pending value another deadline, by the rules of [`schedule_at`](Self::schedule_at).
+    /// Returns false if it is no longer pending. The key stays valid.
     pub fn reschedule(&self, key: TimerKey, deadline: Instant) -> bool {
-        self.shard(key).is_some_and(|shard| shard.reschedule(key.key, deadline))
+        self.reschedule_tick(key, self.context.scale.deadline_tick(deadline))
     }
 
-    /// As [`BatchTimer::reschedule_after`](crate::BatchTimer::reschedule_after).
+    /// Gives a pending value another deadline, `delay` from now, by the rules of
+    /// [`schedule`](Self::schedule). Returns false if it is no longer pending. The key stays valid.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{BatchTimer, Clock, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = BatchTimer::builder().clock(Arc::new(clock.clone()));
+    /// let timer = builder.build_batch(|_: &mut Vec<&str>| {})?;
+    /// let idle = timer.schedule(Duration::from_secs(30), "connection 1")?;
+    /// clock.advance(Duration::from_secs(20));
+    /// // The connection was used: thirty seconds more.
+    /// assert!(timer.reschedule_after(idle, Duration::from_secs(30)));
+    /// assert_eq!(timer.deadline(idle), Some(clock.now() + Duration::from_secs(30)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reschedule_after(&self, key: TimerKey, delay: Duration) -> bool {
-        self.shard(key).is_some_and(|shard| shard.reschedule_after(key.key, delay))
+        self.reschedule_tick(key, self.context.tick_in(delay))
     }
 
-    /// As [`BatchTimer::get`](crate::BatchTimer::get).
+    /// A copy of a pending value; `None` if it is no longer pending.
+    ///
+    /// Only for values that are [`Copy`]: a `clone` would be a user's code under a lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::BatchTimer;
+    ///
+    /// let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
+    /// let key = timer.schedule(Duration::from_secs(60), 7)?;
+    /// assert_eq!(timer.get(key), Some(7));
+    /// timer.cancel(key);
+    /// assert_eq!(timer.get(key), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn get(&self, key: TimerKey) -> Option<T>
     where
         T: Copy,
@@ -226,9 +265,39 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         self.shard(key)?.get(key.key)
     }
 
-    /// As [`BatchTimer::deadline`](crate::BatchTimer::deadline).
+    /// When a pending value is due: its deadline, rounded up to a tick. `None` if it is no longer
+    /// pending, and for a deadline that never comes.
     pub fn deadline(&self, key: TimerKey) -> Option<Instant> {
         self.shard(key)?.deadline(key.key)
+    }
+
+    /// How many values are pending: scheduled, not cancelled, not yet taken for the handler. Exact
+    /// while no other thread changes it.
+    pub fn pending_timeouts(&self) -> usize {
+        self.pending()
+    }
+
+    /// What the timer has done since it was built, and how late it was.
+    pub fn statistics(&self) -> Statistics {
+        let lateness = self.context.lateness.summary();
+        // Relaxed: a figure, nothing depends on it.
+        let longest_task = self.context.longest_task.load(Ordering::Relaxed);
+        let mut statistics = Statistics {
+            fired: lateness.count,
+            panicked: self.context.panics.count(),
+            lateness,
+            longest_task: Duration::from_nanos(longest_task),
+            ..Statistics::default()
+        };
+        for shard in &*self.shards {
+            shard.add_counts(&mut statistics);
+        }
+        statistics
+    }
+
+    /// The clock of the timer.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.context.clock
     }
 
     /// Inlined, so that the key stays in registers: its halves are written one by one, and a
@@ -248,19 +317,28 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         value: T,
     ) -> Result<(u8, Key), ScheduleError<T>> {
         let number = home_shard();
-        let key = self.shard_numbered(number).schedule(tick, value, self.shards())?;
+        let key = self.shard_numbered(number).schedule(tick, value)?;
         Ok((number, key))
     }
 
+    fn reschedule_tick(&self, key: TimerKey, tick: u64) -> bool {
+        self.shard(key).is_some_and(|shard| shard.reschedule(key.key, tick, |_| {}))
+    }
+
     fn key(&self, shard: u8, key: Key) -> TimerKey {
-        TimerKey { key, shard: self.first_shard.with_number(shard) }
+        TimerKey { key, shard: self.first_shard | u64::from(shard) }
     }
 
     /// The shard that a key names; `None` for a key of another timer.
     #[inline]
     fn shard(&self, key: TimerKey) -> Option<&Shard<T>> {
-        let number = key.shard.number_in(self.first_shard)?;
-        self.shards.get(number).map(|shard| &**shard)
+        self.shard_number(key).map(|number| &*self.shards[number])
+    }
+
+    #[inline]
+    fn shard_number(&self, key: TimerKey) -> Option<usize> {
+        let number = usize::try_from(key.shard ^ self.first_shard).ok();
+        number.filter(|number| *number < usize::from(SHARDS))
     }
 }
 
@@ -268,10 +346,6 @@ impl<T> WeakBatchTimer<T> {
     /// The shard with this number.
     pub(crate) fn shard_numbered(&self, number: u8) -> &Arc<Shard<T>> {
         &self.shards[usize::from(number)]
-    }
-
-    pub(crate) fn shards(&self) -> &[Arc<Shard<T>>] {
-        &*self.shards
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -293,7 +367,7 @@ impl<T> WeakBatchTimer<T> {
             .finish_non_exhaustive()
     }
 
-    pub(crate) fn pending(&self) -> usize {
+    fn pending(&self) -> usize {
         self.shards.iter().map(|shard| shard.pending()).sum()
     }
 }
@@ -305,10 +379,6 @@ impl<T> Clone for WeakBatchTimer<T> {
         Self { shards, context, first_shard: self.first_shard }
     }
 }
-
-// A panic cannot leave it half changed: no code of a user runs under its locks.
-impl<T> UnwindSafe for WeakBatchTimer<T> {}
-impl<T> RefUnwindSafe for WeakBatchTimer<T> {}
 
 /// Shows how many values are pending, when the next is due, and how many panics were caught.
 impl<T> fmt::Debug for WeakBatchTimer<T> {

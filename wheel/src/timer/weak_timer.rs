@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,8 @@ use super::timeout::Timeout;
 use super::weak_batch_timer::WeakBatchTimer;
 use crate::driver::shard::home_shard;
 use crate::error::ScheduleError;
+use crate::stats::statistics::Statistics;
+use crate::time::clock::Clock;
 use crate::time::tick::NEVER;
 use crate::wheel::Key;
 
@@ -23,9 +24,6 @@ use crate::wheel::Key;
 /// It is for tasks that schedule themselves again: a task that owned the timer in an [`Arc`] would
 /// keep it alive for ever. After the timer was stopped or dropped, scheduling fails with
 /// [`ScheduleError::Stopped`].
-///
-/// It does not start a timer that [starts lazily](crate::TimerBuilder::start_lazily): what it
-/// schedules is due when the timer has been started.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -56,12 +54,14 @@ impl WeakTimer {
         Self { tasks }
     }
 
-    /// As [`HashedWheelTimer::schedule`](crate::HashedWheelTimer::schedule).
+    /// Runs `task` when `delay` has passed: not before, and at most a tick plus the operating
+    /// system's wake-up later, if no other task delays the ticker thread. A delay that ends more
+    /// than 584 years after the timer's start never ends, but can be cancelled.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked`
-    /// (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or
+    /// `Forked` (permanent).
     pub fn schedule(
         &self,
         delay: Duration,
@@ -70,12 +70,13 @@ impl WeakTimer {
         self.tasks.schedule_task(self.tasks.context().tick_in(delay), task)
     }
 
-    /// As [`HashedWheelTimer::schedule_at`](crate::HashedWheelTimer::schedule_at).
+    /// Runs `task` when the timer's clock reaches `deadline`, as [`schedule`](Self::schedule) does.
+    /// A deadline that has passed is due at the next tick at the latest.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked`
-    /// (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or
+    /// `Forked` (permanent).
     pub fn schedule_at(
         &self,
         deadline: Instant,
@@ -84,12 +85,19 @@ impl WeakTimer {
         self.tasks.schedule_task(self.tasks.context().scale.deadline_tick(deadline), task)
     }
 
-    /// As [`HashedWheelTimer::schedule_periodic`](crate::HashedWheelTimer::schedule_periodic).
+    /// Runs `task` when `first` has passed, and then repeatedly as `period` says, each run as with
+    /// [`schedule`](Self::schedule). Runs never overlap: the next is scheduled when one has ended.
+    ///
+    /// It repeats until it is [cancelled](PeriodicTimeout::cancel) or the timer is stopped. A panic
+    /// in a run is caught, counted and reported, and the next run takes place. Between runs the
+    /// task counts as pending. With a [limit](crate::TimerBuilder::max_pending_timeouts) it also counts
+    /// during a run, so that it can always be scheduled again. A stop returns the task once, if it
+    /// is pending; a run that is under way then is the last.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped`, `ZeroPeriod` or
-    /// `Forked` (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked`
+    /// (permanent).
     pub fn schedule_periodic(
         &self,
         first: Duration,
@@ -102,11 +110,32 @@ impl WeakTimer {
         })
     }
 
-    /// As [`HashedWheelTimer::schedule_while`](crate::HashedWheelTimer::schedule_while).
+    /// As [`schedule_periodic`](Self::schedule_periodic), for a task that can end itself: it runs
+    /// again as long as it returns [`ControlFlow::Continue`].
     ///
     /// # Errors
     ///
     /// As [`schedule_periodic`](Self::schedule_periodic).
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Period};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+    /// let mut left = 3;
+    /// let pause = Duration::from_secs(1);
+    /// let countdown = timer.schedule_while(pause, Period::fixed_delay(pause), move || {
+    ///     left -= 1;
+    ///     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    /// })?;
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(countdown.runs(), 3);
+    /// assert!(countdown.is_ended());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn schedule_while(
         &self,
         first: Duration,
@@ -114,6 +143,25 @@ impl WeakTimer {
         task: impl FnMut() -> ControlFlow<()> + Send + 'static,
     ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
         self.tasks.schedule_periodic_task(first, period, task)
+    }
+
+    /// How many tasks are pending: scheduled, not cancelled, not yet taken to be run. Exact while
+    /// no other thread changes it.
+    #[must_use]
+    pub fn pending_timeouts(&self) -> usize {
+        self.tasks.pending_timeouts()
+    }
+
+    /// What the timer has done since it was built, and how late it was.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.tasks.statistics()
+    }
+
+    /// The clock of the timer.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.tasks.clock()
     }
 }
 
@@ -144,9 +192,6 @@ impl WeakBatchTimer<BoxedJob> {
         let tick = due.map_or(NEVER, |due| context.scale.deadline_tick(due));
         let shard = Arc::clone(self.shard_numbered(home_shard()));
         let (job, timeout) = Periodic::new(task, period, due, shard, Arc::clone(context));
-        if period.length().is_zero() {
-            return Err(ScheduleError::ZeroPeriod(job.into_task()));
-        }
         timeout
             .schedule_with(|| self.schedule_at_home(tick, job).map(|(_, key)| key))
             .map_err(|error| error.map(Job::into_task))?;
@@ -158,10 +203,6 @@ impl WeakBatchTimer<BoxedJob> {
         Timeout::new(Arc::clone(self.shard_numbered(shard)), key)
     }
 }
-
-// A panic cannot leave it half changed: no code of a user runs under its locks.
-impl UnwindSafe for WeakTimer {}
-impl RefUnwindSafe for WeakTimer {}
 
 /// Shows how many tasks are pending, when the next is due, and how many panics were caught.
 impl fmt::Debug for WeakTimer {

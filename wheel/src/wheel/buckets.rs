@@ -14,6 +14,7 @@ use core::mem;
 
 use super::bit_set::{BITS, BitSet};
 use super::list::List;
+use super::rounds;
 use super::slab::{Links, Slab, touch};
 
 /// How many lists a page has. Small in tests, so that their wheels have several pages.
@@ -240,12 +241,8 @@ impl Buckets {
         (bucket.wrapping_sub(start) & (self.len - 1)) as u64
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the remainder is less than the length, which is a usize"
-    )]
     const fn bucket(&self, tick: u64) -> usize {
-        (tick & (self.lap() - 1)) as usize
+        rounds::bucket(tick, self.len)
     }
 }
 

@@ -10,15 +10,15 @@
 //! * A due tick is spelt as a [round and a bucket](rounds). The [`buckets`] have a list for the
 //!   current round of each bucket: what is due within one lap, from tick `cursor + 1` on. All of a
 //!   list is due at once, and it is not looked at before.
-//! * An entry that was further ahead when it was linked is in the [`later_rounds`], under its round
+//! * An entry that was further ahead when it was linked is in the [later rounds](rounds), under its round
 //!   and bucket, and stays there until it is due. Everything in a list there was inserted before
 //!   everything in the bucket of the same tick, because the cursor only moves forward and the lap
 //!   only gets longer. So the later rounds first, then the bucket, is the order of insertion.
-//! * The entries that came last are in the [insert buffer](insert_buffer), and in neither of the
+//! * The entries that came last are in the [insert buffer](buffer), and in neither of the
 //!   two. The buffer is flushed in the order of insertion when it is full and before the cursor
 //!   moves. So its entries came after everything in the lists.
 //! * A cancelled entry leaves the slab at once. Its slot stays linked, in the [cancel
-//!   buffer](cancel_buffer), until that is full or the cursor moves. Until then the slot is not
+//!   buffer](buffer), until that is full or the cursor moves. Until then the slot is not
 //!   allocated again, and a walk along a list skips it.
 //! * A lap is one round, or a power of two of rounds: with many entries there are more buckets for
 //!   a while, and the same rounds. It never gets shorter.
@@ -28,24 +28,21 @@
 
 mod bit_set;
 mod buckets;
-mod cancel_buffer;
+mod buffer;
 mod free_slots;
-mod insert_buffer;
-mod later_rounds;
 mod list;
 mod rounds;
 mod slab;
 
+#[cfg(feature = "std")]
 use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU64;
 
 use self::buckets::Buckets;
-use self::cancel_buffer::CancelBuffer;
-use self::insert_buffer::InsertBuffer;
-use self::later_rounds::LaterRounds;
+use self::buffer::Buffer;
 use self::list::List;
-use self::rounds::{RoundAndBucket, Rounds};
+use self::rounds::{LaterRounds, bucket, rounds_until};
 use self::slab::{DueSlot, Links, Slab};
 use crate::error::BuildError;
 
@@ -93,12 +90,12 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 /// ```
 pub struct Wheel<T> {
     slab: Slab<T>,
-    insert_buffer: InsertBuffer,
-    cancel_buffer: CancelBuffer,
+    insert_buffer: Buffer,
+    cancel_buffer: Buffer,
     buckets: Buckets,
     later_rounds: LaterRounds,
-    /// The rounds of the number of buckets that the wheel was made with.
-    rounds: Rounds,
+    /// The number of buckets that the wheel was made with, a power of two.
+    bucket_count: usize,
     /// The last tick up to which everything due has been taken.
     cursor: u64,
     /// The tick to which the wheel was advanced last.
@@ -131,11 +128,11 @@ impl<T> Wheel<T> {
     pub(crate) fn with_bucket_count(bucket_count: usize) -> Self {
         Self {
             slab: Slab::new(),
-            insert_buffer: InsertBuffer::new(),
-            cancel_buffer: CancelBuffer::new(),
+            insert_buffer: Buffer::new(),
+            cancel_buffer: Buffer::new(),
             buckets: Buckets::new(bucket_count),
             later_rounds: LaterRounds::new(),
-            rounds: Rounds::new(bucket_count),
+            bucket_count,
             cursor: 0,
             now: 0,
             release_delay: 0,
@@ -186,8 +183,10 @@ impl<T> Wheel<T> {
         let slot = (entry.due, key.index());
         if let Some(position) = links.buffer_position() {
             self.free_buffered(position, key.index());
-        } else if self.is_empty() || !self.cancel_buffer.push(slot) {
+        } else if self.is_empty() || self.cancel_buffer.is_full() {
             self.flush_before(slot);
+        } else {
+            self.cancel_buffer.push(slot);
         }
         Some(entry.value)
     }
@@ -212,7 +211,7 @@ impl<T> Wheel<T> {
 
     /// The number of chunks of slots, also of those without memory.
     #[cfg(feature = "std")]
-    pub(crate) const fn chunk_count(&self) -> usize {
+    pub(crate) fn chunk_count(&self) -> usize {
         self.slab.chunk_count()
     }
 
@@ -286,16 +285,15 @@ impl<T> Wheel<T> {
         self.flush_buffers();
         self.now = self.now.max(to);
         let mut left = limit;
-        while left > 0
-            && let Some(due) = self.next_due().filter(|due| *due <= self.now)
-        {
+        while left > 0 {
+            let Some(due) = self.next_due().filter(|due| *due <= self.now) else { break };
             // Nothing is due before `due`, so no entry is passed over. Not to `due` itself: if the
             // limit is reached, the rest of its list is still to be taken.
             self.cursor = self.cursor.max(due.saturating_sub(1));
             // A later round of its bucket has come: its tick is within the lap now, so its list
             // moves to the front of the bucket's own.
-            if let Some((of, list)) = self.later_rounds.take_first(RoundAndBucket::of(due)) {
-                self.buckets.push_front(&mut self.slab, of.tick(), list);
+            if let Some((due, list)) = self.later_rounds.take_first(due) {
+                self.buckets.push_front(&mut self.slab, due, list);
             }
             left -= self.buckets.drain(&mut self.slab, due, left, &mut take);
         }
@@ -322,11 +320,8 @@ impl<T> Wheel<T> {
         while let Some(tick) = near.filter(|tick| !self.has_pending(self.buckets.list(*tick))) {
             near = self.buckets.next_after(tick, first);
         }
-        let far = self
-            .later_rounds
-            .iter()
-            .find(|(_, list)| self.has_pending(*list))
-            .map(|(of, _)| of.tick());
+        let mut later = self.later_rounds.iter().filter(|(_, list)| self.has_pending(*list));
+        let far = later.next().map(|(due, _)| due);
         near.into_iter().chain(far).chain(self.insert_buffer.ticks()).min()
     }
 
@@ -376,8 +371,8 @@ impl<T> Wheel<T> {
         debug_assert!(self.is_empty(), "only an empty wheel is retired");
         let retired = Self {
             slab: Slab::new(),
-            insert_buffer: InsertBuffer::new(),
-            cancel_buffer: CancelBuffer::new(),
+            insert_buffer: Buffer::new(),
+            cancel_buffer: Buffer::new(),
             buckets: Buckets::new(1),
             later_rounds: LaterRounds::new(),
             ..*self
@@ -412,7 +407,7 @@ impl<T> Wheel<T> {
     /// The bucket of the entry: its due tick modulo the number of buckets.
     #[must_use]
     pub fn bucket(&self, key: Key) -> Option<usize> {
-        Some(RoundAndBucket::of(self.deadline(key)?).bucket(self.rounds))
+        Some(bucket(self.deadline(key)?, self.bucket_count))
     }
 
     /// How many times the wheel passes the entry's bucket before the entry is due: 0 if it is due
@@ -422,44 +417,18 @@ impl<T> Wheel<T> {
     /// from where it stopped.
     #[must_use]
     pub fn round(&self, key: Key) -> Option<u64> {
-        Some(RoundAndBucket::of(self.deadline(key)?).rounds_after(self.cursor, self.rounds))
+        Some(rounds_until(self.deadline(key)?, self.cursor, self.bucket_count))
     }
 
     /// The number of buckets.
     #[must_use]
     pub const fn buckets(&self) -> usize {
-        self.rounds.bucket_count()
+        self.bucket_count
     }
 
     /// Every pending entry: its key, its due tick and its value, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         self.slab.iter()
-    }
-
-    /// The due ticks of the first `most` entries, lowest first: one for each entry.
-    fn earliest(&self, most: usize) -> Vec<u64> {
-        let first = self.cursor + 1;
-        let mut near = self.buckets.next_from(first);
-        let mut far = self.later_rounds.iter().map(|(of, list)| (of.tick(), list)).peekable();
-        let mut ticks = Vec::new();
-        while ticks.len() < most {
-            // Of the two lists of one tick either may come first: only the tick is returned.
-            let from_far = far.next_if(|(tick, _)| near.is_none_or(|near| *tick < near));
-            let (tick, list) = match (from_far, near) {
-                (Some(tick_and_list), _) => tick_and_list,
-                (None, Some(tick)) => {
-                    near = self.buckets.next_after(tick, first);
-                    (tick, self.buckets.list(tick))
-                }
-                (None, None) => break,
-            };
-            let pending = list.iter(&self.slab).filter(|index| self.slab.is_pending(*index));
-            ticks.extend(pending.take(most - ticks.len()).map(|_| tick));
-        }
-        ticks.extend(self.insert_buffer.ticks());
-        ticks.sort_unstable();
-        ticks.truncate(most);
-        ticks
     }
 
     /// The tick at which an entry with this deadline is due: after `now`, except at the end of
@@ -495,7 +464,7 @@ impl<T> Wheel<T> {
         let due = due.get();
         let ahead = due - self.cursor;
         if ahead > self.buckets.lap() && !self.lengthen(ahead) {
-            self.later_rounds.push_back(&mut self.slab, RoundAndBucket::of(due), index);
+            self.later_rounds.push_back(&mut self.slab, due, index);
         } else {
             self.buckets.push_back(&mut self.slab, due, index);
         }
@@ -531,10 +500,13 @@ impl<T> Wheel<T> {
     /// Unlinks and frees the cancelled slots.
     #[inline(never)]
     fn flush_cancelled(&mut self) {
-        while let Some((due, index)) = self.cancel_buffer.pop() {
-            let links = self.slab.free(index);
-            self.unlink(due, index, links);
+        for position in 0..self.cancel_buffer.len() {
+            if let Some((due, index)) = self.cancel_buffer.at(position) {
+                let links = self.slab.free(index);
+                self.unlink(due, index, links);
+            }
         }
+        self.cancel_buffer.clear();
     }
 
     /// Unlinks a slot with these links from its list.
@@ -546,48 +518,35 @@ impl<T> Wheel<T> {
         if !links.unlink(&mut self.slab)
             && !self.buckets.unlink(&mut self.slab, due.get(), index, links)
         {
-            self.later_rounds.unlink(&mut self.slab, RoundAndBucket::of(due.get()), links);
+            self.later_rounds.unlink(&mut self.slab, due.get(), links);
         }
     }
 
     /// Makes the lap long enough for an entry that is due `ahead` ticks ahead. False, and nothing
     /// done, if that is too far ahead for the number of entries.
+    ///
+    /// Entries in the later rounds stay there, even those within the new lap, until they are due.
     fn lengthen(&mut self, ahead: u64) -> bool {
-        let len = self.slab.len() as u64;
         // At most four buckets of 8 bytes per entry after the rounding up. It happens rarely: each
         // time the lap at least doubles, and the number of entries must have grown before.
-        ahead <= 2 * len && ahead <= TICKS_PER_WHEEL_MAX as u64 && {
-            self.lengthen_to(ahead);
-            true
+        let most = (2 * self.slab.len()).min(TICKS_PER_WHEEL_MAX);
+        let fits = usize::try_from(ahead).ok().filter(|ahead| *ahead <= most);
+        if let Some(ahead) = fits {
+            self.buckets.lengthen(ahead.next_power_of_two(), self.cursor + 1);
         }
-    }
-
-    /// Entries in the later rounds stay there, even those within the new lap, until they are due.
-    #[cold]
-    fn lengthen_to(&mut self, ahead: u64) {
-        let Ok(len) = usize::try_from(ahead.next_power_of_two()) else {
-            unreachable!("a lap is at most TICKS_PER_WHEEL_MAX ticks")
-        };
-        self.buckets.lengthen(len, self.cursor + 1);
+        fits.is_some()
     }
 }
 
-/// How many pending entries `Debug` shows.
-const SHOWN: usize = 16;
-
-/// Shows when the first 16 entries are due, and how many follow. Takes the same time however many
-/// are pending.
+/// Shows how many entries are pending, and when the next is due.
 impl<T> fmt::Debug for Wheel<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let earliest = self.earliest(SHOWN);
         formatter
             .debug_struct("Wheel")
             .field("now", &self.now)
             .field("len", &self.len())
-            .field("buckets", &self.buckets())
+            .field("buckets", &self.bucket_count)
             .field("next_due", &self.next_due())
-            .field("due", &earliest)
-            .field("due_later", &(self.len() - earliest.len()))
             .finish_non_exhaustive()
     }
 }
@@ -766,12 +725,12 @@ mod tests {
                         let mut due = Vec::new();
                         wheel.advance(to, 20, |tick, value| due.push((tick, value)));
                         let mut expected = Vec::new();
-                        while expected.len() < 20
-                            && let Some(first) = model.first_entry()
-                            && first.key().0 <= to
-                        {
-                            expected.push(*first.key());
-                            first.remove();
+                        let first = |model: &BTreeMap<(u64, u64), Key>| {
+                            model.keys().next().copied().filter(|(due, _)| *due <= to)
+                        };
+                        while let Some(position) = first(&model).filter(|_| expected.len() < 20) {
+                            expected.push(position);
+                            model.remove(&position);
                         }
                         assert_eq!(due, expected);
                     }

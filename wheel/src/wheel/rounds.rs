@@ -1,59 +1,83 @@
-//! Round and bucket: how the wheel spells a tick (DESIGN: buckets).
+//! Rounds: how a tick is a bucket and a round, and the lists of the later rounds (DESIGN: buckets).
 //!
 //! The number of buckets is a power of two. So the lower bits of a tick are its bucket, and the
-//! upper bits are its round: how many times the wheel has passed all buckets before. Written side
-//! by side the two are the tick itself, and round by round, bucket by bucket is the order of time.
+//! upper bits are its round: how often the wheel has passed all buckets before. Ordered by round,
+//! and then by bucket, ticks are in the order of time.
+//!
+//! Netty's wheel keeps all rounds of a bucket in one list, and walks the list at each pass. Knowing
+//! the lowest round of a bucket avoids the walk only while the number is exact. With one list for
+//! all rounds a cancel of the lowest makes a scan necessary, and timeouts of little more than a lap
+//! that are scheduled and cancelled all the time bring the walk back, bucket after bucket.
+//!
+//! Here each later round of each bucket has a list of its own, in a tree. The first list of the
+//! tree has the lowest round, a list that becomes empty is removed at once, and no entry is looked
+//! at before it is due. The cost is a search in the tree, over the distinct ticks that are more
+//! than a lap ahead, for an entry that is the first or the last of its tick. Entries that are due
+//! within the lap, the usual case, are never here.
 
-/// The number of buckets, by which a tick has a round and a bucket.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rounds {
-    bucket_bits: u32,
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+
+use super::list::List;
+use super::slab::{Links, Slab};
+
+/// The bucket of a tick, on a wheel with this number of buckets.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "less than the number of buckets, which is a usize"
+)]
+pub(super) const fn bucket(tick: u64, buckets: usize) -> usize {
+    (tick & (buckets as u64 - 1)) as usize
 }
 
-/// The round and the bucket of a tick, in one word. It is ordered by round, and then by bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RoundAndBucket(u64);
-
-impl RoundAndBucket {
-    pub(super) const fn of(tick: u64) -> Self {
-        Self(tick)
-    }
-
-    pub(super) const fn tick(self) -> u64 {
-        self.0
-    }
-
-    /// The round, counted from tick 0.
-    pub(super) const fn round(self, rounds: Rounds) -> u64 {
-        self.0 >> rounds.bucket_bits
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "less than the number of buckets, which is a usize"
-    )]
-    pub(super) const fn bucket(self, rounds: Rounds) -> usize {
-        (self.0 & (rounds.bucket_count() as u64 - 1)) as usize
-    }
-
-    /// How many times the wheel passes this bucket, after the tick `cursor`, before this round.
-    pub(super) const fn rounds_after(self, cursor: u64, rounds: Rounds) -> u64 {
-        let next = Self(cursor + 1);
-        // In the round of the next tick, its bucket and all behind it are still to be passed.
-        let passed = if self.bucket(rounds) < next.bucket(rounds) { 1 } else { 0 };
-        self.round(rounds).saturating_sub(next.round(rounds) + passed)
-    }
+/// The round of a tick, counted from tick 0.
+const fn round(tick: u64, buckets: usize) -> u64 {
+    tick >> buckets.ilog2()
 }
 
-impl Rounds {
-    /// Of a number of buckets that is a power of two.
-    pub(super) const fn new(bucket_count: usize) -> Self {
-        debug_assert!(bucket_count.is_power_of_two(), "a tick's lowest bits are its bucket");
-        Self { bucket_bits: bucket_count.ilog2() }
+/// How often the wheel passes the bucket of `due`, after the tick `cursor`, before `due` comes.
+pub(super) const fn rounds_until(due: u64, cursor: u64, buckets: usize) -> u64 {
+    let next = cursor + 1;
+    // In the round of the next tick, its bucket and all behind it are still to be passed.
+    let passed = if bucket(due, buckets) < bucket(next, buckets) { 1 } else { 0 };
+    round(due, buckets).saturating_sub(round(next, buckets) + passed)
+}
+
+/// The entries that are due after more than one lap: a list for each round and bucket, by tick. No
+/// list is empty.
+#[derive(Debug)]
+pub(super) struct LaterRounds {
+    lists: BTreeMap<u64, List>,
+}
+
+impl LaterRounds {
+    pub(super) const fn new() -> Self {
+        Self { lists: BTreeMap::new() }
     }
 
-    pub(super) const fn bucket_count(self) -> usize {
-        1 << self.bucket_bits
+    /// Removes the first list, if its tick is at most `last`.
+    pub(super) fn take_first(&mut self, last: u64) -> Option<(u64, List)> {
+        let first = self.lists.first_entry().filter(|first| *first.key() <= last)?;
+        Some(first.remove_entry())
+    }
+
+    pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, due: u64, index: u32) {
+        self.lists.entry(due).or_insert(List::EMPTY).push_back(slab, index);
+    }
+
+    /// Unlinks a slot with these links, at an end of the list of the tick `due`.
+    pub(super) fn unlink<T>(&mut self, slab: &mut Slab<T>, due: u64, links: Links) {
+        if let Entry::Occupied(mut list) = self.lists.entry(due) {
+            list.get_mut().unlink(slab, links);
+            if list.get().is_empty() {
+                list.remove();
+            }
+        }
+    }
+
+    /// The lists and their ticks, in the order of time.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, List)> {
+        self.lists.iter().map(|(due, list)| (*due, *list))
     }
 }
 
@@ -62,28 +86,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_buckets_spell_5_as_bucket_5_of_round_0_and_17_as_bucket_1_of_round_2() {
-        let rounds = Rounds::new(8);
-        for (tick, round, bucket) in [(0, 0, 0), (5, 0, 5), (7, 0, 7), (8, 1, 0), (17, 2, 1)] {
-            let due = RoundAndBucket::of(tick);
-            assert_eq!((due.round(rounds), due.bucket(rounds)), (round, bucket), "tick {tick}");
-            assert_eq!(due.tick(), tick);
+    fn a_tick_has_a_bucket_and_a_round() {
+        for (tick, expected) in [(0, (0, 0)), (5, (0, 5)), (7, (0, 7)), (8, (1, 0)), (17, (2, 1))] {
+            assert_eq!((round(tick, 8), bucket(tick, 8)), expected, "tick {tick}");
         }
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn rounds_are_counted_from_the_next_pass_of_the_bucket() {
-        for bucket_count in [1, 2, 8, 64] {
-            let rounds = Rounds::new(bucket_count);
+        for buckets in [1, 2, 8, 64] {
             for cursor in 0..200 {
                 for due in cursor + 1..cursor + 300 {
-                    let passes = (cursor + 1..due).filter(|tick| {
-                        RoundAndBucket::of(*tick).bucket(rounds)
-                            == RoundAndBucket::of(due).bucket(rounds)
-                    });
-                    let rounds_after = RoundAndBucket::of(due).rounds_after(cursor, rounds);
-                    assert_eq!(rounds_after, passes.count() as u64, "{due} after {cursor}");
+                    let passes = (cursor + 1..due)
+                        .filter(|tick| bucket(*tick, buckets) == bucket(due, buckets));
+                    let rounds = rounds_until(due, cursor, buckets);
+                    assert_eq!(rounds, passes.count() as u64, "{due} after {cursor}");
                 }
             }
         }

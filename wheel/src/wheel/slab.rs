@@ -375,7 +375,7 @@ impl<T> Slab<T> {
     }
 
     #[cfg(feature = "std")]
-    pub(super) const fn chunk_count(&self) -> usize {
+    pub(super) fn chunk_count(&self) -> usize {
         self.chunks.len()
     }
 

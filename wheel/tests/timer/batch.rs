@@ -229,7 +229,7 @@ fn a_handler_that_panics_loses_its_batch_and_nothing_else() {
     timer.schedule(SECOND * 2, 14).unwrap();
     clock.advance(SECOND * 2);
     assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [[14]]);
-    assert_eq!(timer.panics(), 1);
+    assert_eq!(timer.statistics().panicked, 1);
     assert!(hooked.load(Ordering::SeqCst));
 }
 
@@ -257,7 +257,7 @@ fn values_left_by_the_handler_are_dropped_and_their_destructors_may_panic() {
     timer.schedule(SECOND * 2, Bomb(false)).unwrap();
     clock.advance(SECOND * 2);
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    assert_eq!(timer.panics(), 1);
+    assert_eq!(timer.statistics().panicked, 1);
 }
 
 #[test]
@@ -560,7 +560,7 @@ fn every_destructor_that_panics_is_caught() {
         assert!(timer.schedule(Duration::from_secs(60), Bomb).is_ok());
     }
     clock.advance(Duration::from_secs(2));
-    assert_eq!(timer.panics(), 3);
+    assert_eq!(timer.statistics().panicked, 3);
     // Pending values are dropped the same way, and `drop` does not panic.
     drop(timer);
 }

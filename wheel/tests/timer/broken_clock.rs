@@ -74,12 +74,11 @@ fn ended(part: Part) -> (BreakableClock, BatchTimer<u32>, Receiver<()>) {
 fn a_timer_whose_clock_panics_reports_it_once_and_refuses() {
     for part in PARTS {
         let (clock, timer, reports) = ended(part);
-        assert_eq!((timer.panics(), reports.try_iter().count()), (1, 1));
+        assert_eq!((timer.statistics().panicked, reports.try_iter().count()), (1, 1));
         let deadline = clock.manual.now() + SECOND;
         assert!(matches!(timer.schedule_at(deadline, 3), Err(ScheduleError::Stopped(3))));
         // Permanently, even if the clock works again.
         part(&clock).store(false, Ordering::SeqCst);
-        timer.start().unwrap();
         assert!(matches!(timer.schedule(SECOND, 3), Err(ScheduleError::Stopped(3))));
     }
 }
@@ -91,8 +90,6 @@ fn a_timer_whose_clock_panicked_returns_what_is_pending_and_blocks_no_thread() {
         assert_eq!(timer.pending_timeouts(), 1);
         assert_eq!(values(timer.stop()), [2]);
         assert_eq!(timer.stop(), Ok(vec![]));
-        let (_clock, timer, _reports) = ended(part);
-        assert_eq!(values(timer.drain()), [2]);
         drop(ended(part));
     }
 }
@@ -105,17 +102,7 @@ fn a_value_due_when_the_clock_panics_is_returned_by_stop() {
     clock.manual.wait_until_idle();
     clock.now.store(true, Ordering::SeqCst);
     clock.manual.advance(SECOND * 2);
-    assert_eq!((timer.stop().unwrap().len(), timer.panics()), (1, 1));
-}
-
-#[test]
-fn a_clock_panic_during_a_drain_ends_the_drain() {
-    let clock = BreakableClock::new();
-    let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap();
-    timer.schedule(SECOND, || {}).unwrap();
-    clock.manual.wait_until_idle();
-    clock.now.store(true, Ordering::SeqCst);
-    assert_eq!((timer.drain().unwrap().len(), timer.panics()), (1, 1));
+    assert_eq!((timer.stop().unwrap().len(), timer.statistics().panicked), (1, 1));
 }
 
 #[test]
@@ -156,7 +143,7 @@ fn a_clock_panic_between_two_tasks_loses_neither() {
     }
     clock.manual.advance(SECOND);
     assert_eq!(ran.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(timer.panics(), 1);
+    assert_eq!(timer.statistics().panicked, 1);
     timer.schedule(SECOND, move || sender.send(4).unwrap()).unwrap();
     clock.manual.advance(SECOND);
     assert_eq!(ran.try_recv(), Ok(4));
@@ -181,7 +168,7 @@ fn a_clock_panic_between_two_batches_loses_neither() {
     }
     clock.manual.advance(SECOND);
     let handled: Vec<u32> = batches.try_iter().flatten().collect();
-    assert_eq!((handled, timer.panics()), ((0..2000).collect(), 2));
+    assert_eq!((handled, timer.statistics().panicked), ((0..2000).collect(), 2));
 }
 
 #[test]
@@ -190,8 +177,7 @@ fn a_task_on_an_executor_runs_although_the_clock_panics() {
     let (queue, tasks) = unbounded::<Task>();
     let timer = HashedWheelTimer::builder()
         .clock(Arc::new(clock.clone()))
-        .executor(move |task: Task| queue.send(task).unwrap())
-        .build()
+        .build_with_executor(move |task| queue.send(task).unwrap())
         .unwrap();
     let (sender, ran) = unbounded();
     timer.schedule(SECOND, move || sender.send(()).unwrap()).unwrap();
@@ -200,7 +186,7 @@ fn a_task_on_an_executor_runs_although_the_clock_panics() {
     // The panic does not reach the executor's thread.
     tasks.recv().unwrap()();
     assert!(ran.try_recv().is_ok());
-    assert_eq!(timer.panics(), 2);
+    assert_eq!(timer.statistics().panicked, 2);
 }
 
 #[test]
@@ -245,31 +231,10 @@ fn a_clock_panic_in_schedule_takes_no_capacity() {
     let again = || timer.schedule_periodic(SECOND, Period::fixed_rate(SECOND), || {}).map(drop);
     assert!(catch_unwind(AssertUnwindSafe(once)).is_err());
     assert!(catch_unwind(AssertUnwindSafe(again)).is_err());
-    assert_eq!((timer.panics(), timer.pending_timeouts()), (0, 0));
+    assert_eq!((timer.statistics().panicked, timer.pending_timeouts()), (0, 0));
     clock.now.store(false, Ordering::SeqCst);
     timer.schedule(SECOND, || {}).unwrap();
     assert!(matches!(timer.schedule(SECOND, || {}), Err(ScheduleError::Full(_))));
-}
-
-#[test]
-fn a_lazy_timer_whose_clock_panics_at_the_start_can_be_started_later() {
-    let clock = BreakableClock::new();
-    let (sender, batches) = unbounded();
-    let timer = HashedWheelTimer::builder()
-        .clock(Arc::new(clock.clone()))
-        .max_pending_timeouts(1)
-        .start_lazily()
-        .build_batch(move |batch: &mut Vec<u32>| sender.send(batch.split_off(0)).unwrap())
-        .unwrap();
-    clock.park.store(true, Ordering::SeqCst);
-    assert!(catch_unwind(AssertUnwindSafe(|| timer.schedule(SECOND, 1))).is_err());
-    assert!(catch_unwind(AssertUnwindSafe(|| timer.start())).is_err());
-    // No thread is left that a manual clock would wait for.
-    clock.manual.wait_until_idle();
-    clock.park.store(false, Ordering::SeqCst);
-    timer.schedule(SECOND, 2).unwrap();
-    clock.manual.advance(SECOND);
-    assert_eq!(batches.try_recv(), Ok(vec![2]));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, never, unbounded};
 use hashed_wheel::{
     BuildError, Clock, HashedWheelTimer, ManualClock, Parker, ScheduleError, StopError,
-    SystemClock, Task, TimerBuilder, UnprocessedTask,
+    SystemClock, Task, TimerBuilder,
 };
 use parking_lot::Mutex;
 
@@ -217,7 +217,7 @@ fn a_panic_stops_neither_the_rest_of_its_batch_nor_the_timer() {
     world.timer.schedule(TICK * 2, world.send(3)).unwrap();
     world.clock.advance(TICK);
     assert_eq!(world.sent(), [1, 2]);
-    assert_eq!(world.timer.panics(), 1);
+    assert_eq!(world.timer.statistics().panicked, 1);
     assert_eq!(*seen.lock(), ["on purpose"]);
     world.clock.advance(TICK);
     assert_eq!(world.sent(), [3]);
@@ -242,7 +242,7 @@ fn panics_of_the_panic_hook_and_of_a_payload_are_caught() {
     world.timer.schedule(TICK * 2, world.send(2)).unwrap();
     world.clock.advance(TICK * 2);
     assert_eq!(world.sent(), [2]);
-    assert_eq!(world.timer.panics(), 1);
+    assert_eq!(world.timer.statistics().panicked, 1);
 
     // Both at once, with the hook's own payload: none is dropped while another panic unwinds.
     let world = World::with(|builder| builder.on_panic(|_| panic::resume_unwind(Box::new(Bomb))));
@@ -250,7 +250,7 @@ fn panics_of_the_panic_hook_and_of_a_payload_are_caught() {
     world.timer.schedule(TICK * 2, world.send(3)).unwrap();
     world.clock.advance(TICK * 2);
     assert_eq!(world.sent(), [3]);
-    assert_eq!(world.timer.panics(), 1);
+    assert_eq!(world.timer.statistics().panicked, 1);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_task_may_schedule_and_cancel_on_its_own_timer() {
     clock.advance(SECOND);
     assert_eq!(receiver.try_iter().collect::<Vec<_>>(), ["second"]);
     assert_eq!(timer.pending_timeouts(), 0);
-    assert_eq!(timer.panics(), 0);
+    assert_eq!(timer.statistics().panicked, 0);
 }
 
 #[test]
@@ -352,12 +352,12 @@ fn stop_returns_exactly_the_pending_tasks_in_order() {
     assert_eq!(world.sent(), [1, 7]);
 
     let unprocessed = world.timer.stop().unwrap();
-    let deadlines: Vec<_> = unprocessed.iter().map(UnprocessedTask::deadline).collect();
+    let deadlines: Vec<_> = unprocessed.iter().map(|unprocessed| unprocessed.deadline).collect();
     let expected = [3, 5, 9].map(|seconds| Some(start + SECOND * seconds));
     assert_eq!(deadlines[..3], expected);
     assert_eq!(deadlines[3], None);
-    for task in unprocessed {
-        task.run();
+    for unprocessed in unprocessed {
+        (unprocessed.value)();
     }
     assert_eq!(world.sent(), [3, 4, 2, 6]);
     assert!(never.is_cancelled() && !never.is_expired());
@@ -498,19 +498,14 @@ fn never_exceeds(limit: usize, free: usize) {
 
 #[test]
 fn a_stop_returns_no_more_tasks_than_the_limit_while_threads_schedule() {
-    for ending in [HashedWheelTimer::stop, HashedWheelTimer::drain] {
-        for limit in [100, 3000] {
-            for _ in 0..10 {
-                end_while_eight_threads_schedule(limit, ending);
-            }
+    for limit in [100, 3000] {
+        for _ in 0..10 {
+            stop_while_eight_threads_schedule(limit);
         }
     }
 }
 
-fn end_while_eight_threads_schedule(
-    limit: usize,
-    ending: impl Fn(&HashedWheelTimer) -> Result<Vec<UnprocessedTask>, StopError>,
-) {
+fn stop_while_eight_threads_schedule(limit: usize) {
     let world = World::with(|builder| builder.max_pending_timeouts(limit));
     let taken_in = AtomicUsize::new(0);
     // One thread for each shard.
@@ -534,7 +529,7 @@ fn end_while_eight_threads_schedule(
         while world.timer.pending_timeouts() < limit {
             thread::yield_now();
         }
-        ending(&world.timer).unwrap().len()
+        world.timer.stop().unwrap().len()
     });
     assert_eq!(given_back, taken_in.into_inner());
     assert!(given_back <= limit, "{given_back} with a limit of {limit}");

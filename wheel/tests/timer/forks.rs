@@ -12,8 +12,8 @@ use std::time::Duration;
 use crossbeam_channel::{bounded, never, unbounded};
 use fork::{Fork, fork, waitpid, waitpid_nohang};
 use hashed_wheel::{
-    BatchTimer, BuildError, Clock, HashedWheelTimer, ManualClock, Parker, Period, ScheduleError,
-    StopError, SystemClock, Timeout, Wheel,
+    BatchTimer, Clock, HashedWheelTimer, ManualClock, Parker, Period, ScheduleError, StopError,
+    SystemClock, Timeout, Wheel,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -98,9 +98,7 @@ fn each_call_of_a_timer_of_closures_is_refused_in_a_child() {
         assert!(is_forked(timer.after(SECOND)) && is_forked(timer.interval(SECOND)));
         assert!(is_forked(weak.schedule(SECOND, || {})) && is_forked(weak.schedule_at(now, || {})));
         assert!(is_forked(weak.schedule_periodic(SECOND, period, || {})));
-        assert!(matches!(timer.start(), Err(BuildError::Forked)));
         assert!(matches!(timer.stop(), Err(StopError::Forked)));
-        assert!(matches!(timer.drain(), Err(StopError::Forked)));
 
         assert!(!timeout.cancel() && timeout.take().is_none());
         assert!(!timeout.reschedule(now) && !timeout.reschedule_after(SECOND));
@@ -147,26 +145,9 @@ fn each_call_of_a_timer_of_values_is_refused_in_a_child() {
         assert_eq!((timer.cancel_many(&[key]), timer.clear()), (vec![], vec![]));
         assert!(!timer.reschedule(key, now) && !timer.reschedule_after(key, SECOND));
         assert!(matches!(timer.stop(), Err(StopError::Forked)));
-        assert!(matches!(timer.drain(), Err(StopError::Forked)));
-        assert!(matches!(timer.start(), Err(BuildError::Forked)));
         assert_eq!(timer.statistics().pending, 0);
     });
     assert_eq!(timer.cancel(key), Some(7));
-}
-
-#[test]
-fn a_timer_that_never_started_is_refused_in_a_child_too() {
-    if ran_alone("a_timer_that_never_started_is_refused_in_a_child_too") {
-        return;
-    }
-    let timer = HashedWheelTimer::builder().start_lazily().build().unwrap();
-    in_a_child(|| {
-        assert!(is_forked(timer.schedule(SECOND, || {})));
-        assert!(matches!(timer.start(), Err(BuildError::Forked)));
-        assert!(matches!(timer.stop(), Err(StopError::Forked)));
-    });
-    timer.schedule(HOUR, || {}).unwrap();
-    assert_eq!(timer.stop().unwrap().len(), 1);
 }
 
 /// Exits with another code if the child drops it.
@@ -185,26 +166,21 @@ fn a_drop_in_a_child_is_quiet_and_drops_nothing_that_is_pending() {
     if ran_alone("a_drop_in_a_child_is_quiet_and_drops_nothing_that_is_pending") {
         return;
     }
-    for lazy in [false, true] {
-        let builder = HashedWheelTimer::builder();
-        let timer = if lazy { builder.start_lazily() } else { builder }.build().unwrap();
-        let value = OfTheParent(process::id());
-        // A weak timer does not start a lazy one.
-        let task = move || drop(value);
-        timer.downgrade().schedule(HOUR, task).unwrap();
-        let mut timer = Some(timer);
-        in_a_child(|| drop(timer.take()));
-        in_a_child(|| {
-            // A panic of the drop would abort the process.
-            let timer = timer.take();
-            let unwound = catch_unwind(AssertUnwindSafe(|| {
-                let _timer = timer;
-                std::panic::resume_unwind(Box::new("quietly"));
-            }));
-            assert!(unwound.is_err());
-        });
-        assert_eq!(timer.unwrap().stop().unwrap().len(), 1);
-    }
+    let timer = HashedWheelTimer::new().unwrap();
+    let value = OfTheParent(process::id());
+    timer.schedule(HOUR, move || drop(value)).unwrap();
+    let mut timer = Some(timer);
+    in_a_child(|| drop(timer.take()));
+    in_a_child(|| {
+        // A panic of the drop would abort the process.
+        let timer = timer.take();
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _timer = timer;
+            std::panic::resume_unwind(Box::new("quietly"));
+        }));
+        assert!(unwound.is_err());
+    });
+    assert_eq!(timer.unwrap().stop().unwrap().len(), 1);
 }
 
 #[test]

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{TryRecvError, unbounded};
 use hashed_wheel::{
-    BatchTimer, BuildError, Clock, HashedWheelTimer, ManualClock, Period, ScheduleError, Task,
-    WeakTimer,
+    BatchTimer, Clock, HashedWheelTimer, ManualClock, Period, ScheduleError, WeakTimer,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,20 +47,6 @@ fn a_task_with_a_weak_timer_schedules_itself_and_keeps_nothing_alive() {
     assert!(matches!(error, ScheduleError::Stopped(_)));
     let error = weak.schedule_periodic(SECOND, Period::fixed_delay(SECOND), || {}).unwrap_err();
     assert!(matches!(error, ScheduleError::Stopped(_)));
-}
-
-#[test]
-fn what_a_weak_timer_schedules_on_a_lazy_timer_waits_for_its_start() {
-    let clock = ManualClock::new();
-    let builder = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).start_lazily();
-    let timer = builder.build().unwrap();
-    let (runs, count) = counter();
-    timer.downgrade().schedule(SECOND, count).unwrap();
-    clock.advance(SECOND * 2);
-    assert_eq!(runs.load(Ordering::SeqCst), 0);
-    timer.start().unwrap();
-    clock.wait_until_idle();
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[test]
@@ -133,7 +118,7 @@ fn a_handler_schedules_on_its_own_timer_and_does_not_keep_it_alive() {
 #[test]
 fn no_handler_is_made_for_settings_that_are_out_of_range() {
     let builder = BatchTimer::builder;
-    for builder in [builder().ticks_per_wheel(0), builder().executor(|task: Task| task())] {
+    for builder in [builder().ticks_per_wheel(0), builder().max_pending_timeouts(0)] {
         let mut is_made = false;
         let built = builder.build_batch_cyclic(|_| {
             is_made = true;
@@ -211,11 +196,4 @@ fn a_channel_ends_with_its_handle() {
     assert_eq!(timer.pending_timeouts(), 0);
     clock.advance(SECOND * 2);
     assert_eq!(timer.statistics().fired, 0);
-}
-
-#[test]
-fn an_executor_for_a_handler_is_an_error() {
-    let builder = BatchTimer::builder().executor(|task: Task| task());
-    let built = builder.build_batch(|_: &mut Vec<u32>| {});
-    assert!(matches!(built, Err(BuildError::ExecutorOfBatch)));
 }

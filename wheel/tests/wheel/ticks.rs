@@ -303,23 +303,14 @@ fn a_panicking_take_loses_only_the_entry_it_was_passed() {
 }
 
 #[test]
-fn debug_shows_what_is_due_first_for_values_without_debug() {
+fn debug_shows_values_without_debug() {
     struct NoDebug;
     let mut wheel = wheel(8);
-    assert_eq!(
-        format!("{wheel:?}"),
-        "Wheel { now: 0, len: 0, buckets: 8, next_due: None, due: [], due_later: 0, .. }"
-    );
+    let empty = "Wheel { now: 0, len: 0, buckets: 8, next_due: None, .. }";
+    assert_eq!(format!("{wheel:?}"), empty);
     for tick in [900, 5, 17, 5] {
         wheel.insert(tick, NoDebug);
     }
-    assert_eq!(
-        format!("{wheel:?}"),
-        "Wheel { now: 0, len: 4, buckets: 8, next_due: Some(5), due: [5, 5, 17, 900], due_later: 0, .. }"
-    );
-    for _ in 0..100 {
-        wheel.insert(16, NoDebug);
-    }
-    let shown = format!("{wheel:?}");
-    assert!(shown.contains(&format!("due: [5, 5{}], due_later: 88", ", 16".repeat(14))), "{shown}");
+    let filled = "Wheel { now: 0, len: 4, buckets: 8, next_due: Some(5), .. }";
+    assert_eq!(format!("{wheel:?}"), filled);
 }

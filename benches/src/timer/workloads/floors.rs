@@ -2,9 +2,11 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU128;
+use std::time::Duration;
 
 use hashed_wheel::{Clock, TscClock};
 use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::clock::now;
 use crate::harness::figures::median;
@@ -17,7 +19,7 @@ const ROUNDS: usize = 5;
 /// Words in 32 MB, the least memory of a million timeouts.
 const WORDS: usize = 1 << 22;
 
-/// In nanoseconds: reading the clock, in full or by the processor's counter; taking a free lock;
+/// In nanoseconds: reading the clock, in full, by the processor's counter, or coarsely; taking a free lock;
 /// boxing and dropping a closure of 8 bytes; changing a word at random in 32 MB, behind a lock as a
 /// timer's slots are; and unlinking a slot from a list.
 pub(crate) fn floors() -> Numbers {
@@ -39,6 +41,13 @@ pub(crate) fn floors() -> Numbers {
                 black_box(counter.late_nanos());
             }),
         ),
+        (
+            "coarse-clock",
+            each(|_| {
+                black_box(read(ClockId::MonotonicCoarse));
+            }),
+        ),
+        ("coarse-behind", coarse_behind()),
         ("lock", each(|number| *black_box(&lock).lock() += number)),
         (
             "closure",
@@ -118,6 +127,19 @@ fn unlinked() -> f64 {
         nanos_each(now() - start, TIMES)
     });
     median(rounds.collect())
+}
+
+/// The most nanoseconds by which the coarse clock was behind the exact clock.
+fn coarse_behind() -> f64 {
+    let behind = (0..TIMES).map(|_| {
+        let coarse = read(ClockId::MonotonicCoarse);
+        read(ClockId::Monotonic).saturating_sub(coarse)
+    });
+    nanos_each(behind.max().unwrap_or_default(), 1)
+}
+
+fn read(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 fn each(mut work: impl FnMut(u64)) -> f64 {

@@ -118,7 +118,6 @@ pub(crate) struct Model {
     /// Periodic tasks that were cancelled after they were taken, and are not dropped yet: they hold
     /// capacity.
     pub(crate) undropped: usize,
-    pub(crate) draining: bool,
     pub(crate) scheduled: u64,
     pub(crate) fired: u64,
     pub(crate) cancelled: u64,
@@ -281,7 +280,6 @@ impl Model {
                 let (at, used) = (at(point), self.used());
                 match result {
                     Ok(reported) => {
-                        assert!(!self.draining);
                         assert!(self.limit.is_none_or(|limit| used < limit));
                         let task = self.entries.len();
                         let new = Entry { of_ticker: true, ..Entry::new(Action::Nothing) };
@@ -289,7 +287,6 @@ impl Model {
                         self.scheduled += 1;
                         self.put_reported(task, at, *reported);
                     }
-                    Err(refusal) if self.draining => assert_eq!(*refusal, Refusal::Stopped),
                     Err(refusal) => {
                         assert_eq!(*refusal, Refusal::Full);
                         assert!(self.limit.is_some_and(|limit| used + self.undropped >= limit));
@@ -307,8 +304,8 @@ impl Model {
                     self.put_reported(*other, at, *reported);
                 }
             }
-            (Action::StopTheTimer, Outcome::Stopped(stop, drain)) => {
-                assert_eq!((*stop, *drain), (Some(StopError::OnTickerThread), *stop));
+            (Action::StopTheTimer, Outcome::Stopped(error)) => {
+                assert_eq!(*error, Some(StopError::OnTickerThread));
             }
             (Action::Panic, Outcome::Panicked) => self.panicked += 1,
             (Action::Take(nanos), Outcome::Took(took)) if is_first => {

@@ -34,8 +34,8 @@ pub(crate) enum Outcome {
     Cancelled(usize, bool),
     /// Which task, whether it was pending, and its deadline then.
     Rescheduled(usize, bool, Option<Instant>),
-    /// The results of stop and of drain.
-    Stopped(Option<StopError>, Option<StopError>),
+    /// The error of the stop.
+    Stopped(Option<StopError>),
     Panicked,
     Took(u64),
 }
@@ -43,7 +43,6 @@ pub(crate) enum Outcome {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Full,
-    Stopped,
     Other,
 }
 
@@ -142,7 +141,6 @@ impl Shared {
                         Ok(deadline)
                     }
                     Err(ScheduleError::Full(_)) => Err(Refusal::Full),
-                    Err(ScheduleError::Stopped(_)) => Err(Refusal::Stopped),
                     Err(_) => Err(Refusal::Other),
                 })
             }
@@ -155,7 +153,7 @@ impl Shared {
                 let moved = handles[task].reschedule(deadline(point));
                 Outcome::Rescheduled(task, moved, handles[task].deadline())
             }
-            Action::StopTheTimer => Outcome::Stopped(timer.stop().err(), timer.drain().err()),
+            Action::StopTheTimer => Outcome::Stopped(timer.stop().err()),
             Action::Panic => Outcome::Panicked,
             Action::Take(nanos) => {
                 *self.clock.ahead.lock() += Duration::from_nanos(nanos);

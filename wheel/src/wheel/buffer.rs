@@ -1,52 +1,61 @@
-//! The insert buffer: the entries that came last and are in no list yet.
+//! The buffers: slots that are to be linked into a list or unlinked from one, many at a time.
 //!
-//! Most timeouts are cancelled, many of them soon after they are scheduled. An entry that is
-//! cancelled while it is in the buffer never touches a list, nor the neighbours it would have
-//! there, which lie anywhere in memory. Entries that stay longer go into their lists many at a
-//! time, so that the processor fetches memory for one while it waits for another (DESIGN:
-//! buffers).
+//! To link or to unlink a slot means to write to its neighbours, which lie anywhere in memory, and
+//! the caller holds a lock meanwhile. 64 at a time, the processor fetches memory for one slot while
+//! it waits for another (DESIGN: buffers). A wheel has two buffers:
+//!
+//! * The *insert buffer* has the entries that came last and are in no list yet. Most timeouts are
+//!   cancelled, many of them soon after they are scheduled. An entry that is cancelled in the buffer
+//!   never touches a list.
+//! * The *cancel buffer* has the slots whose entry was cancelled and which are still linked. The
+//!   value is gone and its key is invalid at once; only the slot is not allocated again before it is
+//!   unlinked.
 
 use super::slab::DueSlot;
 
-/// How many entries the buffer holds: enough to overlap the cache misses, few enough that a scan of
-/// all is short.
+/// How many slots a buffer holds: enough to overlap the cache misses, few enough that a scan of all
+/// is short.
 const BUFFER_LEN: usize = 64;
 
-/// In the order of insertion, with holes where entries were removed. The last position is never a
-/// hole.
+/// In the order in which the slots came, with holes where slots were removed. The last position is
+/// never a hole.
 #[derive(Debug)]
-pub(super) struct InsertBuffer {
-    entries: [Option<DueSlot>; BUFFER_LEN],
+pub(super) struct Buffer {
+    slots: [Option<DueSlot>; BUFFER_LEN],
     len: usize,
 }
 
-impl InsertBuffer {
+impl Buffer {
     pub(super) const fn new() -> Self {
-        Self { entries: [None; BUFFER_LEN], len: 0 }
+        Self { slots: [None; BUFFER_LEN], len: 0 }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     pub(super) const fn is_full(&self) -> bool {
         self.len == BUFFER_LEN
     }
 
-    /// Adds an entry behind all others and returns its position. The buffer must not be full.
+    /// Adds a slot behind all others and returns its position. The buffer must not be full.
     #[inline]
-    pub(super) fn push(&mut self, entry: DueSlot) -> usize {
+    pub(super) fn push(&mut self, slot: DueSlot) -> usize {
         let position = self.len;
-        self.entries[position] = Some(entry);
+        self.slots[position] = Some(slot);
         self.len += 1;
         position
     }
 
-    /// Removes the entry at `position`.
+    /// Removes the slot at `position`.
     #[inline]
     pub(super) fn remove(&mut self, position: usize) {
         if position + 1 < self.len {
-            self.entries[position] = None;
+            self.slots[position] = None;
         } else {
             self.len = position;
             // The holes before it are at the end now.
-            while let Some(None) = self.entries[..self.len].last() {
+            while let Some(None) = self.slots[..self.len].last() {
                 self.len -= 1;
             }
         }
@@ -57,19 +66,19 @@ impl InsertBuffer {
         self.len
     }
 
-    /// The entry at `position`; `None` for a hole.
+    /// The slot at `position`; `None` for a hole.
     pub(super) fn at(&self, position: usize) -> Option<DueSlot> {
-        self.entries.get(position).copied().flatten()
+        self.slots.get(position).copied().flatten()
     }
 
-    /// Forgets all entries. The caller has put them into their lists.
+    /// Forgets all slots. The caller has linked or unlinked them.
     pub(super) const fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// The due ticks of the entries.
+    /// The due ticks of the slots.
     pub(super) fn ticks(&self) -> impl Iterator<Item = u64> {
-        self.entries[..self.len].iter().flatten().map(|(due, _)| due.get())
+        self.slots[..self.len].iter().flatten().map(|(due, _)| due.get())
     }
 }
 
@@ -86,7 +95,7 @@ mod tests {
 
     #[test]
     fn remove_leaves_a_hole_and_trims_holes_at_the_end() {
-        let mut buffer = InsertBuffer::new();
+        let mut buffer = Buffer::new();
         let positions = [10, 11, 12, 13].map(|index| buffer.push(entry(index)));
         assert_eq!(positions, [0, 1, 2, 3]);
         buffer.remove(1);
@@ -111,7 +120,7 @@ mod tests {
 
     #[test]
     fn is_full_until_cleared_or_until_the_last_entry_is_removed() {
-        let mut buffer = InsertBuffer::new();
+        let mut buffer = Buffer::new();
         let mut index = 0;
         while !buffer.is_full() {
             buffer.push(entry(index));
