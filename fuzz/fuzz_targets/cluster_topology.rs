@@ -35,7 +35,7 @@ use wheellock::store::redis::resp::decode::{Bounds, Decoder};
 use wheellock::store::redis::resp::redirect::Redirection;
 use wheellock::store::redis::resp::slot::SLOTS;
 use wheellock::store::server_id::ServerId;
-use wheellock::{error, model, ops, runtime, store};
+use wheellock::{error, model, ops, store, waits};
 
 #[cfg(not(fuzzing))]
 mod replay;

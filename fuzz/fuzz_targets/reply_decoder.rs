@@ -21,7 +21,7 @@ use std::io::{ErrorKind, Read};
 
 use wheellock::ops::value::Value;
 use wheellock::store::redis::resp::decode::Decoder;
-use wheellock::{error, model, ops, runtime, store};
+use wheellock::{error, model, ops, store, waits};
 
 #[cfg(not(fuzzing))]
 mod replay;

@@ -28,7 +28,7 @@ use wheellock::store::redis::resp::decode::Decoder;
 use wheellock::store::redis::sentinel::report::{
     MasterReport, decide, is_clear, known_sentinels, parse_address, parse_epoch,
 };
-use wheellock::{error, model, ops, runtime, store};
+use wheellock::{error, model, ops, store, waits};
 
 #[cfg(not(fuzzing))]
 mod replay;

@@ -22,7 +22,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use wheellock::store::redis::address::url::{Access, Address, Location, Place};
-use wheellock::{error, model, ops, runtime, store};
+use wheellock::{error, model, ops, store, waits};
 
 #[cfg(not(fuzzing))]
 mod replay;

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, SystemClock};
 use wheellock::model::wait_mode::WakeHint;
-use wheellock::runtime::wait_queue::{JoinMode, Step, Ticket, WaitQueue, Wakes};
-use wheellock::{error, model, ops, runtime, store};
+use wheellock::waits::queue::{JoinMode, Step, Ticket, WaitQueue, Wakes};
+use wheellock::{error, model, ops, store, waits};
 
 #[cfg(not(fuzzing))]
 mod replay;

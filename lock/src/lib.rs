@@ -72,31 +72,35 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: forks)`.
-
-// From the top, each importing only what is below it: `doctor` looks at the server; `client`
-// creates all the rest; `recipes` has jobs and leaders, built of locks; `semaphore` and `lock` have what users
-// hold; `admin` answers what operators ask; `runtime` is one client in one process; `watchdog` renews and releases; `ledger` has every release; `store` sends operations to
-// servers; `hold` is what is held; `ops` has the scripts; `events` reports and counts; `model` has
-// values, rules, and what stands for the clock and threads.
+// From the top, each importing only what is below it:
+//
+// * `doctor` looks at a server; `client` creates all the rest.
+// * `recipes` has jobs and leaders, built of locks; `locks` has what users hold, semaphores too.
+// * `admin` answers what operators ask.
+// * `core` is one client in one process, with the path of an acquire and of a release.
+// * `waits` has the threads that wait for one name.
+// * `watchdog` renews and releases; `ledger` has every release.
+// * `store` sends operations to servers; `hold` is what is held; `ops` has the scripts.
+// * `events` reports and counts; `model` has values, rules, and what stands for the clock and
+//   threads.
 
 mod admin;
 mod client;
+mod core;
 mod doctor;
 mod error;
 mod events;
 pub mod guide;
 mod hold;
 mod ledger;
-mod lock;
+mod locks;
 mod model;
 mod ops;
 mod recipes;
-mod runtime;
-mod semaphore;
 mod store;
 #[cfg(test)]
 mod testing;
+mod waits;
 mod watchdog;
 
 /// The channels in the signatures of this crate: `Receiver`, `bounded`, `select!` and the rest.
@@ -112,27 +116,27 @@ pub use crate::admin::locks::Locks;
 pub use crate::admin::status::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner, Waiters};
 pub use crate::client::builder::ClientBuilder;
 pub use crate::client::client::{Client, ShutdownReport};
+pub use crate::core::{lost_future::LostFuture, revocation_future::RevocationFuture};
 pub use crate::doctor::diagnosis::{Check, CheckState, Diagnosis};
 pub use crate::error::{Error, LostReason, Reason};
 pub use crate::events::acquires::{AcquireCounts, Acquires};
 pub use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder, Warning};
 pub use crate::events::stats::{CacheStats, Losses, Stats};
 pub use crate::hold::revocation::Revocation;
-pub use crate::lock::guard::{AnyThread, FencedGuard, Guard, LockGuard, OwnedGuard, ThisThread};
-pub use crate::lock::lock::{FencedLock, Lock};
-pub use crate::lock::multi::{guard::MultiGuard, lock::MultiLock};
-pub use crate::lock::read_write::ReadWriteLock;
-pub use crate::lock::red::{guard::RedGuard, lock::RedLock};
-pub use crate::lock::revocation_future::RevocationFuture;
-pub use crate::lock::{any_lock::AnyLock, lost_future::LostFuture};
+pub use crate::locks::any_lock::AnyLock;
+pub use crate::locks::guard::{AnyThread, FencedGuard, Guard, LockGuard, OwnedGuard, ThisThread};
+pub use crate::locks::lock::{FencedLock, Lock};
+pub use crate::locks::multi::{guard::MultiGuard, lock::MultiLock};
+pub use crate::locks::read_write::ReadWriteLock;
+pub use crate::locks::red::{guard::RedGuard, lock::RedLock};
+pub use crate::locks::semaphore::guard::SemaphoreGuard;
+pub use crate::locks::semaphore::permit::{Permit, Permits};
+pub use crate::locks::semaphore::semaphore::Semaphore;
+pub use crate::locks::semaphore::{expirable::ExpirableSemaphore, latch::CountDownLatch};
 pub use crate::model::settings::{OnDeadlock, Replicas};
 pub use crate::model::{backoff::Backoff, permit_id::PermitId, wait::Wait};
 pub use crate::recipes::election::{Campaign, Leader, LeaderChanges, LeaderElection, Term};
 pub use crate::recipes::jobs::{Job, JobRun, RunOutcome, RunRecord, RunStart, RunState};
-pub use crate::semaphore::guard::SemaphoreGuard;
-pub use crate::semaphore::permit::{Permit, Permits};
-pub use crate::semaphore::semaphore::Semaphore;
-pub use crate::semaphore::{expirable::ExpirableSemaphore, latch::CountDownLatch};
 pub use crate::store::redis::address::credentials::Credentials;
 #[cfg(feature = "tls")]
 pub use crate::store::redis::address::tls_settings::TlsSettings;

@@ -3,7 +3,7 @@
 use wheellock_fixture::{Cluster, Sentinels, Server};
 
 use crate::harness::Contender;
-use crate::lock::watched;
+use crate::locks::watched;
 
 const DIRECT: &str = "wheellock, one server";
 

@@ -18,9 +18,9 @@ pub(crate) mod ops {
     pub(crate) mod value;
 }
 
-#[path = "../../../lock/src/runtime"]
-pub(crate) mod runtime {
-    pub(crate) mod wait_queue;
+#[path = "../../../lock/src/waits"]
+pub(crate) mod waits {
+    pub(crate) mod queue;
     pub(crate) mod yielding;
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::admin::status::status_of;
+use crate::core::client_core::ClientCore;
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::ops::KEPT;
 use crate::ops::client_record::record_key;
 use crate::ops::revoke::Revoke;
-use crate::runtime::client_core::ClientCore;
 
 /// Whom a request to let a lock go has reached: what [`Lock::ask`](crate::Lock::ask) returns.
 ///

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::admin::locks::{KeyPages, Locks};
 use crate::admin::status::LockStatus;
+use crate::core::client_core::ClientCore;
+use crate::core::deadlock::{Look, MostRead, describe, has_same_holds, is_written_anew, read};
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
@@ -14,8 +16,6 @@ use crate::model::wait::WaitSpec;
 use crate::model::wait_graph::{LockOwner, LongWait, Need, WaitId};
 use crate::ops::client_record::record_key;
 use crate::ops::revoke::Revoke;
-use crate::runtime::client_core::ClientCore;
-use crate::runtime::deadlock::{Look, MostRead, describe, has_same_holds, is_written_anew, read};
 use crate::store::retry::RetryLimit;
 
 /// What a graph reads at most.

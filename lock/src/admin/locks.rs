@@ -5,10 +5,10 @@ use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use crate::admin::status::{LockStatus, status_of};
+use crate::core::client_core::ClientCore;
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::ops::Scan;
-use crate::runtime::client_core::ClientCore;
 use crate::store::ServerId;
 use crate::store::retry::map_failure;
 

@@ -7,6 +7,8 @@ use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::core::client_core::ClientCore;
+use crate::core::tries::{Try, TryAnswer, WaitRequest, wait_for};
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
@@ -18,8 +20,6 @@ use crate::ops::client_record::{ReadRecord, Record, record_key};
 use crate::ops::inspect::{Inspect, Inspected};
 use crate::ops::recognize::{Content, is_owner};
 use crate::ops::{KEPT, WRITE};
-use crate::runtime::client_core::ClientCore;
-use crate::runtime::tries::{Try, TryAnswer, WaitRequest, wait_for};
 use crate::store::retry::RetryPolicy;
 
 /// How many records of clients are read for one status.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hashed_wheel::Clock;
 
 use crate::client::client::Client;
+use crate::core::client_core::{ClientCore, StartMode, Target};
 use crate::error::Error;
 use crate::events::callbacks::Callbacks;
 use crate::events::report::{HeldLock, LostLock, Warning};
@@ -15,7 +16,6 @@ use crate::model::clock::SuspendClock;
 use crate::model::label::default_label;
 use crate::model::name::Prefix;
 use crate::model::settings::{HandOver, OnDeadlock, ReplicaAcks, Replicas, Settings};
-use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::store::redis::address::credentials::{Credentials, CredentialsSource};
 #[cfg(feature = "tls")]
 use crate::store::redis::address::tls_settings::TlsSettings;

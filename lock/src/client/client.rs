@@ -8,25 +8,25 @@ use std::time::Duration;
 use crate::admin::graph::{WaitGraph, wait_graph, wait_graph_of};
 use crate::admin::locks::Locks;
 use crate::admin::status::{LockStatus, next_change, status_of};
+use crate::core::client_core::ClientCore;
+use crate::core::named::NamedObject;
+use crate::core::spec::{LockSpec, Nesting};
 use crate::error::Error;
 use crate::events::report::{OwnHold, Warning};
 use crate::events::stats::Stats;
-use crate::lock::any_lock::AnyLock;
-use crate::lock::lock::{FencedLock, Lock};
-use crate::lock::multi::lock::MultiLock;
-use crate::lock::read_write::ReadWriteLock;
-use crate::lock::red::lock::RedLock;
-use crate::lock::spec::{LockSpec, Nesting};
+use crate::locks::any_lock::AnyLock;
+use crate::locks::lock::{FencedLock, Lock};
+use crate::locks::multi::lock::MultiLock;
+use crate::locks::read_write::ReadWriteLock;
+use crate::locks::red::lock::RedLock;
+use crate::locks::semaphore::expirable::ExpirableSemaphore;
+use crate::locks::semaphore::latch::CountDownLatch;
+use crate::locks::semaphore::semaphore::Semaphore;
 use crate::model::kind::Kind;
 use crate::model::name::{LockName, Prefix};
 use crate::model::wait::Wait;
 use crate::recipes::election::election::LeaderElection;
 use crate::recipes::jobs::job::Job;
-use crate::runtime::client_core::ClientCore;
-use crate::runtime::named::NamedObject;
-use crate::semaphore::expirable::ExpirableSemaphore;
-use crate::semaphore::latch::CountDownLatch;
-use crate::semaphore::semaphore::Semaphore;
 
 /// A client of one lock server, with an identity of its own. Cheap to clone and to share between
 /// threads; clones are the same client.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::admin::status::HolderKind;
 use crate::client::client::Client;
+use crate::core::client_core::ClientCore;
 use crate::doctor::diagnosis::{Check, CheckState, Diagnosis};
 use crate::doctor::measure::{self, now};
 use crate::doctor::permissions::{Missing, NO_OPERATION, Question, Questions, Setting};
@@ -12,7 +13,6 @@ use crate::doctor::rules::{self, ClockReadings, Facts, Failover, Replication};
 use crate::error::Error;
 use crate::model::settings::Replicas;
 use crate::ops::value::Value;
-use crate::runtime::client_core::ClientCore;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 use crate::store::{Failure, ServerId, Store};

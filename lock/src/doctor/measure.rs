@@ -7,8 +7,8 @@ use hashed_wheel::Clock;
 
 use crate::client::client::Client;
 use crate::error::Error;
-use crate::lock::guard::LockGuard;
-use crate::lock::lock::Lock;
+use crate::locks::guard::LockGuard;
+use crate::locks::lock::Lock;
 use crate::model::panics::drop_payload;
 use crate::model::sync::{Parker, SystemClock, park, thread};
 

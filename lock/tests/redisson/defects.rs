@@ -20,10 +20,10 @@
 //! | D12: one refused renewal script keeps the others from being sent | here |
 //! | D13: an acquire that is sent again counts twice | here |
 //! | D14: queries are answered by replicas | here |
-//! | D15: a tagged latch fails in a cluster; a deleted one keeps waiters | `semaphore/latch.rs` |
+//! | D15: a tagged latch fails in a cluster; a deleted one keeps waiters | `locks/semaphore/latch.rs` |
 //! | D16: a timed wait leaves its subscription | `semaphore/{counting,latch}.rs`, here |
 //! | D17: the unlock of a fair lock that is gone succeeds | `fair/contract.rs` |
-//! | D18: a release after the lease frees it and reports failure | `semaphore/expirable.rs` |
+//! | D18: a release after the lease frees it and reports failure | `locks/semaphore/expirable.rs` |
 //! | D20: a repeated unlock of a lost read hold succeeds | `read_write/contract.rs` |
 //! | D22: a writer's nesting adds leases | `read_write/contract.rs` |
 //!

@@ -12,8 +12,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use hashed_wheel::Clock;
 
 use crate::error::Error;
-use crate::lock::guard::OwnedGuard;
-use crate::lock::lock::Lock;
+use crate::locks::guard::OwnedGuard;
+use crate::locks::lock::Lock;
 use crate::model::fork::HomeProcess;
 use crate::model::panics::catch_panic;
 use crate::model::sync::Mutex;

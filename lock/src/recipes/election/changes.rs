@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Instant;
 
+use crate::core::tries::{Try, TryAnswer, WaitRequest, wait_for};
 use crate::error::Error;
 use crate::model::wait::{Wait, WaitSpec};
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::recipes::election::election::{Leader, LeaderElection};
-use crate::runtime::tries::{Try, TryAnswer, WaitRequest, wait_for};
 use crate::store::retry::RetryPolicy;
 
 /// An observer of a [`LeaderElection`], which takes no part in it: from

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::admin::status::status_within;
+use crate::core::client_core::ClientCore;
+use crate::core::spec::LockSpec;
 use crate::error::Error;
-use crate::lock::guard::OwnedGuard;
-use crate::lock::lock::Lock;
-use crate::lock::spec::LockSpec;
+use crate::locks::guard::OwnedGuard;
+use crate::locks::lock::Lock;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::model::wait::WaitSpec;
@@ -16,7 +17,6 @@ use crate::ops::{CurrentLeader, LeaderReply};
 use crate::recipes::election::campaign::{Campaign, TermCallback};
 use crate::recipes::election::changes::LeaderChanges;
 use crate::recipes::election::term::Term;
-use crate::runtime::client_core::ClientCore;
 
 /// An election among processes, one of which leads. Cheap to make and to clone; it holds nothing by
 /// itself. From [`Client::leader_election`](crate::Client::leader_election).

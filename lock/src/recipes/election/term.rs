@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::core::raw_guard::View;
 use crate::error::{Error, LostReason};
 use crate::hold::listener::{HoldListener, LossSender, forked_channel};
 use crate::hold::revocation::{Revocation, RevocationSignal, channel_of};
-use crate::lock::guard::{FromRawGuard, OwnedGuard};
-use crate::lock::raw_guard::View;
+use crate::locks::guard::{FromRawGuard, OwnedGuard};
 use crate::model::fork::HomeProcess;
 use crate::model::sync::Mutex;
 

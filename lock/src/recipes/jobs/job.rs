@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::acquire::acquire;
+use crate::core::client_core::ClientCore;
+use crate::core::spec::{LockSpec, Nesting};
 use crate::error::{Error, LostReason};
 use crate::ledger::release::Release;
-use crate::lock::acquire::acquire;
-use crate::lock::guard::{FromRawGuard, LockGuard, ThisThread};
-use crate::lock::spec::{LockSpec, Nesting};
+use crate::locks::guard::{FromRawGuard, LockGuard, ThisThread};
 use crate::model::kind::Kind;
 use crate::model::label::host;
 use crate::model::lease::Lease;
@@ -20,7 +21,6 @@ use crate::ops::value::ServerTime;
 use crate::ops::{BeginRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns, RunBegun};
 use crate::recipes::jobs::record::RunRecord;
 use crate::recipes::jobs::run::{JobRun, RunOutcome, RunStart};
-use crate::runtime::client_core::ClientCore;
 
 /// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to
 /// share; it holds nothing by itself. From [`Client::job`](crate::Client::job).

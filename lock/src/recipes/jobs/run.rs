@@ -6,7 +6,7 @@ use std::fmt;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
-use crate::lock::guard::{AnyThread, FromRawGuard as _, LockGuard, ThisThread};
+use crate::locks::guard::{AnyThread, FromRawGuard as _, LockGuard, ThisThread};
 use crate::model::lease::Lease;
 use crate::ops::{FinishRun, JobKeys};
 use crate::recipes::jobs::job::lost;

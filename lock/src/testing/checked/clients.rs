@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use crate::core::acquire::enclosing_write_hold;
+use crate::core::traces::{Leftover, may_draw_anew};
 use crate::error::LostReason;
 use crate::hold::hold;
 use crate::ledger::release::ReleaseSchedule;
-use crate::lock::acquire::enclosing_write_hold;
 use crate::model::kind::{Kind, Layout};
 use crate::model::owner::LocalHolder;
 use crate::ops::value::ServerTime;
-use crate::runtime::traces::{Leftover, may_draw_anew};
 use crate::store::Failure;
 use crate::store::retry::deadline_after_failure;
 use crate::testing::checked::checked_lock::{CheckedLock, OwnerSet, STEP, STEP_MILLIS};

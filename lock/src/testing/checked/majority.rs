@@ -11,9 +11,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::core::traces::Leftover;
 use crate::error::LostReason;
 use crate::ledger::release::may_be_undone;
-use crate::lock::held_locks::Phase;
+use crate::locks::held_locks::Phase;
 use crate::model::clock::origin;
 use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
@@ -24,7 +25,6 @@ use crate::ops::by_kind::HoldId;
 use crate::ops::keyspace::Keyspace;
 use crate::ops::value::ServerTime;
 use crate::ops::{Operation, Renew, Renewal};
-use crate::runtime::traces::Leftover;
 use crate::testing::checked::clients::RETURNED_OVER;
 use crate::testing::checked::mutation::Mutation;
 use crate::testing::checked::properties::{STUCK, TWO, VALID_AGAIN};

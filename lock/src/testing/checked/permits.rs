@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::core::traces::Traces;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::keyspace::Keyspace;
@@ -13,7 +14,6 @@ use crate::ops::request::{Remembered, RequestId};
 use crate::ops::semaphore::AddPermits;
 use crate::ops::value::ServerTime;
 use crate::ops::{Operation, TakePermits, UndoAcquire};
-use crate::runtime::traces::Traces;
 use crate::store::Failure;
 use crate::store::retry::deadline_after_failure;
 use crate::testing::checked::mutation::Mutation;

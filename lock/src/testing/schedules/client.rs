@@ -12,15 +12,15 @@ use std::time::Duration;
 use hashed_wheel::Clock;
 
 use crate::client::client::Client;
+use crate::core::client_core::{ClientCore, StartMode, Target};
 use crate::error::{Error, LostReason};
 use crate::events::callbacks::Callbacks;
 use crate::hold::hold::Hold;
-use crate::lock::guard::LockGuard;
-use crate::lock::lock::Lock;
+use crate::locks::guard::LockGuard;
+use crate::locks::lock::Lock;
 use crate::model::name::{LockName, Prefix};
 use crate::model::settings::{HandOver, Settings};
 use crate::model::wait::Wait;
-use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::store::Memory;
 use crate::testing::modelled::sync::{SystemClock, explore, let_time_move, move_time, thread};
 

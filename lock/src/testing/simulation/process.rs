@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::client::client::Client;
+use crate::core::client_core::{ClientCore, StartMode, Target};
 use crate::events::callbacks::Callbacks;
 use crate::events::stats::Stats;
 use crate::model::lease::Lease;
 use crate::model::name::{LockName, Prefix};
 use crate::model::settings::Settings;
-use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::store::Location;
 use crate::testing::modelled::sync::{SystemClock, sleep};
 use crate::testing::simulation::faults::{FAULTS_BEGIN_WITHIN, sleep_until_undisturbed};

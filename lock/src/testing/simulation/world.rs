@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::client::client::Client;
+use crate::core::client_core::{ClientCore, StartMode};
 use crate::error::Error;
 use crate::hold::hold::Hold;
-use crate::lock::guard::{FromRawGuard, Guard, LockGuard};
-use crate::lock::lock::Lock;
+use crate::locks::guard::{FromRawGuard, Guard, LockGuard};
+use crate::locks::lock::Lock;
 use crate::model::kind::Kind;
 use crate::model::name::{LockName, Prefix};
 use crate::model::settings::{QUEUE_POLL_BOUND, Settings};
 use crate::ops::operation::WRITE;
-use crate::runtime::client_core::{ClientCore, StartMode};
 use crate::store::redis::net::socket::set_network;
 use crate::store::retry::SHORTEST_CALL;
 use crate::testing::modelled::process::{Process, enter_process, note, watch};

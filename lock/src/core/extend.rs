@@ -1,0 +1,77 @@
+//! A longer lease for holds that their holder has, by the script that renews holds.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::core::client_core::{ClientCore, lost};
+use crate::error::{Error, LostReason};
+use crate::hold::hold::Hold;
+use crate::model::kind::Layout;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::{Renew, Renewal};
+use crate::store::retry::{CallError, RetryLimit};
+
+/// Asks the server to keep `hold` for `lease` from now on, and waits for the reply. A hold with a
+/// later end keeps its end. If one more guard `is_watched` from now on, the watchdog renews the
+/// hold with `lease`.
+pub(crate) fn extend(
+    core: &ClientCore,
+    hold: &Arc<Hold>,
+    lease: Lease,
+    is_watched: bool,
+    retries: RetryLimit,
+) -> Result<(), Error> {
+    core.check(hold)?;
+    if is_watched && core.watchdog.is_dead(&hold.name) {
+        return Err(Error::WatchdogGone);
+    }
+    // 1. Whatever the reply, the server may keep the key that long.
+    hold.request(lease);
+    let owners = [hold.owner.clone()];
+    let Prolonged { sent_at, losses } =
+        prolong(core, &hold.name, hold.kind.layout(), &owners, lease, retries)?;
+    // 2. What is lost stays lost: the server does not have the hold, or the reply came too late.
+    let in_time = || hold.extend(core.now(), lease, sent_at);
+    let reason = losses.first().copied().flatten();
+    if let Some(reason) = reason.or_else(|| (!in_time()).then(|| hold.reason_of_end())) {
+        core.watchdog.lose(hold, reason);
+        return Err(lost(hold, reason));
+    }
+    // 3. The hold goes to its new place on the wheel.
+    if is_watched {
+        hold.watch_guard(lease);
+    }
+    core.watchdog.watch(hold, sent_at);
+    core.check(hold)
+}
+
+/// What a server has answered.
+pub(crate) struct Prolonged {
+    /// When the request was sent, by which the lease counts.
+    pub(crate) sent_at: Instant,
+    /// How each hold was lost, in their order.
+    pub(crate) losses: Vec<Option<LostReason>>,
+}
+
+/// Asks the server to keep the holds of `owners` for `lease` from now on.
+pub(crate) fn prolong(
+    core: &ClientCore,
+    name: &LockName,
+    layout: Layout,
+    owners: &[Owner],
+    lease: Lease,
+    retries: RetryLimit,
+) -> Result<Prolonged, Error> {
+    let renewal = |owner: &Owner| Renewal { name: name.clone(), owner: owner.clone(), lease };
+    let renew = Renew::new(layout, owners.iter().map(renewal).collect());
+    let timeout = core.settings.retry_timeout();
+    match core.call_within(&renew, timeout, retries) {
+        Ok(answer) => {
+            let losses = answer.reply.answers.iter().map(|found| found.loss()).collect();
+            Ok(Prolonged { sent_at: answer.sent_at, losses })
+        }
+        Err(CallError { failure, .. }) => Err(core.or_shut_down(failure.into_error(&renew, name))),
+    }
+}

@@ -1,0 +1,408 @@
+//! Random orders of the steps that several threads take to acquire, hand over and release one lock.
+//!
+//! The threads are simulated: each step is what a thread does in one piece, mostly under one lock.
+//! So every order of steps that real threads can come to can come up here, with a seed that repeats
+//! it. Whatever the order, two threads never hold the lock, and nobody waits for a poll.
+
+use crate::model::sync::thread::{self, ThreadId};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashed_wheel::{Clock, ManualClock};
+use proptest::prelude::*;
+
+use crate::core::client_core::{ClientCore, StartMode, Target};
+use crate::error::{Error, LostReason};
+use crate::events::callbacks::Callbacks;
+use crate::hold::hold::Hold;
+use crate::model::kind::Kind;
+use crate::model::name::LockName;
+use crate::model::owner::LocalHolder;
+use crate::model::settings::{HandOver, Settings};
+use crate::model::wait::WaitSpec;
+use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::ops::Acquired;
+use crate::ops::by_kind::HoldId;
+
+use crate::core::tries::WaitRequest;
+use crate::core::wait::{QueueLook, Waiter};
+use crate::store::memory::Memory;
+use crate::store::retry::RetryLimit;
+use crate::waits::queue::{Step, Ticket, Wakes};
+use crate::waits::registry::Recipient;
+
+const THREADS: usize = 5;
+const STEPS: usize = 400;
+/// All of the time that passes while nothing happens is below the poll bound.
+const PAUSE: Duration = Duration::from_millis(9);
+
+/// What a simulated thread does next.
+enum ThreadStage<'a> {
+    Idle,
+    Waits(Waiter<'a>),
+    /// It sends an acquire.
+    Asks(Waiter<'a>),
+    /// It reports the answer.
+    TryAnswer(Waiter<'a>, Option<Arc<Hold>>),
+    /// It has reported a grant.
+    Granted(Waiter<'a>, Arc<Hold>),
+    Holds(Arc<Hold>),
+    /// It has counted its guard off.
+    Closes(Arc<Hold>),
+    /// The hold is over in the process.
+    Ends(Arc<Hold>),
+    /// It sends the release.
+    Releases(Arc<Hold>, bool),
+    /// It reports the answer.
+    Released(Arc<Hold>, Option<u32>),
+}
+
+/// A wait that ends only with a grant.
+fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitRequest<'a> {
+    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+    let retries = RetryLimit::UntilAnswered;
+    WaitRequest { name, channel, mode, wait, retries, recipient: None, named: None, need: None }
+}
+
+struct World<'a> {
+    core: &'a ClientCore,
+    memory: &'a Memory,
+    clock: &'a ManualClock,
+    name: &'a LockName,
+    channel: &'a Arc<str>,
+    ids: Vec<ThreadId>,
+    random: fastrand::Rng,
+    /// Whether anything happened since the last look.
+    progress: bool,
+}
+
+impl<'a> World<'a> {
+    fn join(&self, thread: usize) -> Waiter<'a> {
+        let watchdog = &self.core.watchdog;
+        let recipient = Recipient { name: self.name, thread: Some(self.ids[thread]), watchdog };
+        let request = WaitRequest {
+            recipient: Some(recipient),
+            ..without_limit(self.name, self.channel, WaitMode::Exclusive)
+        };
+        self.core.waits.join(&self.core.store, request)
+    }
+
+    /// Asks the server, and makes the hold.
+    fn ask(&self, thread: usize) -> Option<Arc<Hold>> {
+        let core = self.core;
+        let lease = core.settings.watchdog_lease;
+        let owner = core.id.next_owner();
+        let id = HoldId { kind: Kind::Reentrant, name: self.name.clone(), owner };
+        let answer = core.call(&id.acquire(lease, true, None)).unwrap();
+        if let Acquired::Busy(_) = answer.reply {
+            return None;
+        }
+        let holder = LocalHolder::Thread(self.ids[thread]);
+        let hold = Arc::new(Hold::new(id, holder, lease, true, answer.sent_at, None));
+        core.holds.insert(&hold);
+        core.watchdog.watch(&hold, answer.sent_at);
+        Some(hold)
+    }
+
+    /// One step of one thread. `may_begin`: an idle one may join, and a waiting one may leave.
+    fn step(&mut self, thread: usize, stage: ThreadStage<'a>, may_begin: bool) -> ThreadStage<'a> {
+        let core = self.core;
+        let now = self.clock.now();
+        self.progress = true;
+        match stage {
+            ThreadStage::Idle if may_begin => ThreadStage::Waits(self.join(thread)),
+            // A cancellation: it leaves, whatever it was given meanwhile.
+            ThreadStage::Waits(_) if may_begin && self.random.u8(..) < 8 => ThreadStage::Idle,
+            ThreadStage::Waits(mut waiter) => match waiter.look(now) {
+                QueueLook::Step(Step::Try(wakes)) => {
+                    waiter.trying = Some((wakes, now));
+                    ThreadStage::Asks(waiter)
+                }
+                QueueLook::Step(Step::Sleep(_)) => {
+                    if waiter.parker.is_none() {
+                        waiter.set_parker();
+                    } else {
+                        self.progress = false;
+                    }
+                    ThreadStage::Waits(waiter)
+                }
+                QueueLook::HandedOver(hold) => ThreadStage::Holds(hold),
+            },
+            ThreadStage::Asks(waiter) => {
+                let granted = self.ask(thread);
+                ThreadStage::TryAnswer(waiter, granted)
+            }
+            ThreadStage::TryAnswer(mut waiter, Some(hold)) => {
+                waiter.granted(WakeHint::Wait);
+                ThreadStage::Granted(waiter, hold)
+            }
+            ThreadStage::Granted(waiter, hold) => {
+                drop(waiter);
+                ThreadStage::Holds(hold)
+            }
+            ThreadStage::TryAnswer(mut waiter, None) => {
+                waiter.refused(None, WakeHint::Wait);
+                ThreadStage::Waits(waiter)
+            }
+            ThreadStage::Holds(hold) => {
+                if core.waits.hand_over(&hold, core.now()) {
+                    return ThreadStage::Idle;
+                }
+                hold.remove_guard(true);
+                ThreadStage::Closes(hold)
+            }
+            // An error: it was lost before.
+            ThreadStage::Closes(hold) => {
+                core.watchdog.forget(&hold).map_or(ThreadStage::Idle, |()| ThreadStage::Ends(hold))
+            }
+            ThreadStage::Ends(hold) => {
+                let waited_for = core.waits.release_begins(&core.store, &hold);
+                ThreadStage::Releases(hold, waited_for)
+            }
+            ThreadStage::Releases(hold, waited_for) => {
+                let answer = core.call(&hold.id().release()).unwrap();
+                if waited_for {
+                    ThreadStage::Released(hold, answer.reply.receivers)
+                } else {
+                    ThreadStage::Idle
+                }
+            }
+            ThreadStage::Released(hold, receivers) => {
+                core.waits.release_ends(&core.store, &hold, receivers);
+                ThreadStage::Idle
+            }
+            ThreadStage::Idle => {
+                self.progress = false;
+                ThreadStage::Idle
+            }
+        }
+    }
+
+    /// Someone deletes the lock of a holder, and a renewal finds out.
+    fn lose(&self) {
+        let held = self.core.holds.of_name(self.name);
+        if let Some(hold) = held.iter().find(|hold| hold.is_held(self.clock.now())) {
+            self.memory.delete(self.name.as_str());
+            self.core.watchdog.lose(hold, LostReason::Deleted);
+        }
+    }
+}
+
+fn is_held(stage: &ThreadStage<'_>, clock: &ManualClock) -> bool {
+    matches!(stage, ThreadStage::Holds(hold) | ThreadStage::Granted(_, hold) if hold.is_held(clock.now()))
+}
+
+fn start(clock: &ManualClock, memory: &Memory, hand_over: HandOver) -> ClientCore {
+    let settings = Settings { hand_over, ..Settings::default() };
+    let (target, clock) = (Target::Memory(memory.clone()), Arc::new(clock.clone()));
+    ClientCore::start(target, clock, settings, Callbacks::default(), StartMode::Connected).unwrap()
+}
+
+fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let core = start(&clock, &memory, hand_over);
+    let name = LockName::parse("a").unwrap();
+    let channel = name.channel();
+    let id = |_| thread::Builder::new().spawn(|| thread::current().id()).unwrap().join().unwrap();
+    let mut world = World {
+        core: &core,
+        memory: &memory,
+        clock: &clock,
+        name: &name,
+        channel: &channel,
+        ids: (0..THREADS).map(id).collect(),
+        random: fastrand::Rng::with_seed(seed),
+        progress: true,
+    };
+    let mut stages: Vec<ThreadStage<'_>> = (0..THREADS).map(|_| ThreadStage::Idle).collect();
+    // 1. Steps in any order, and losses and pauses of the process between them.
+    for _ in 0..STEPS {
+        match world.random.u8(..) {
+            0..4 => world.lose(),
+            4..6 => clock.jump(Duration::from_secs(31)),
+            6..16 => clock.jump(Duration::from_millis(1)),
+            _ => {
+                let thread = world.random.usize(..THREADS);
+                let stage = std::mem::replace(&mut stages[thread], ThreadStage::Idle);
+                stages[thread] = world.step(thread, stage, true);
+            }
+        }
+        let holders = stages.iter().filter(|stage| is_held(stage, &clock)).count();
+        prop_assert!(holders <= 1, "{holders} threads hold the lock");
+    }
+    // 2. Nobody comes any more. All that wait get the lock, without a poll.
+    let mut idle = 0;
+    while !stages.iter().all(|stage| matches!(stage, ThreadStage::Idle)) {
+        let mut progress = false;
+        for (thread, place) in stages.iter_mut().enumerate() {
+            let stage = std::mem::replace(place, ThreadStage::Idle);
+            *place = world.step(thread, stage, false);
+            progress |= world.progress;
+        }
+        idle = if progress { 0 } else { idle + 1 };
+        prop_assert!(idle < 20, "all wait for a poll");
+        if !progress {
+            clock.advance(PAUSE);
+        }
+    }
+    prop_assert_eq!(core.waits.waiters(), 0);
+    prop_assert!(core.waits.channels().by_name.is_empty(), "a channel was left behind");
+    Ok(core.waits.hand_overs())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn two_threads_never_hold_it_and_nobody_is_forgotten(seed: u64, timed: bool) {
+        let budget = HandOver::Within(Duration::from_millis(5));
+        run(seed, if timed { budget } else { HandOver::Times(5) })?;
+    }
+}
+
+#[test]
+fn holds_are_handed_over_in_these_orders() {
+    let total: u64 = (0..20).map(|seed| run(seed, HandOver::Times(5)).unwrap()).sum();
+    assert!(total > 100, "{total}");
+}
+
+/// Whether a hold that was granted just now is handed over to one waiter after the other, each time
+/// after such a pause.
+fn handed_over(hand_over: HandOver, pauses: &[Duration]) -> Vec<bool> {
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let core = start(&clock, &memory, hand_over);
+    let name = LockName::parse("a").unwrap();
+    let channel = name.channel();
+    let world = World {
+        core: &core,
+        memory: &memory,
+        clock: &clock,
+        name: &name,
+        channel: &channel,
+        ids: vec![thread::current().id()],
+        random: fastrand::Rng::with_seed(0),
+        progress: true,
+    };
+    let hold = world.ask(0).unwrap();
+    let hand_over = |pause: &Duration| {
+        clock.jump(*pause);
+        let mut waiter = world.join(0);
+        let is_given = core.waits.hand_over(&hold, clock.now());
+        let look = waiter.look(clock.now());
+        assert_eq!(matches!(look, QueueLook::HandedOver(_)), is_given);
+        is_given
+    };
+    pauses.iter().map(hand_over).collect()
+}
+
+#[test]
+fn a_hold_is_handed_over_until_its_budget_is_used_up() {
+    let millis = [0, 4, 1].map(Duration::from_millis);
+    let within = Settings::default().hand_over;
+    assert_eq!(handed_over(within, &millis), [true, true, false]);
+    let counted = handed_over(within.counted(), &[Duration::ZERO; 102]);
+    assert_eq!(counted.iter().position(|is_given| !is_given), Some(100));
+}
+
+/// A client in memory, of which a test takes each step itself.
+struct SteppedClient {
+    core: ClientCore,
+    clock: ManualClock,
+    name: LockName,
+    channel: Arc<str>,
+}
+
+impl SteppedClient {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
+        let name = LockName::parse("a").unwrap();
+        Self { core, clock, channel: name.channel(), name }
+    }
+
+    fn join(&self, mode: WaitMode) -> Waiter<'_> {
+        let request = without_limit(&self.name, &self.channel, mode);
+        self.core.waits.join(&self.core.store, request)
+    }
+
+    /// Begins a try, if it is the waiter's turn. Answers what it sees.
+    fn begin_try(&self, waiter: &mut Waiter<'_>) -> Option<Wakes> {
+        let now = self.clock.now();
+        let QueueLook::Step(Step::Try(wakes)) = waiter.look(now) else { return None };
+        waiter.trying = Some((wakes, now));
+        Some(wakes)
+    }
+}
+
+#[test]
+fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_channel() {
+    let client = SteppedClient::new();
+    // It has asked, and there is no answer yet: the channel is not subscribed to for it.
+    let _reader = client.join(WaitMode::Shared);
+    for _ in 0..2 {
+        let mut writer = client.join(WaitMode::Exclusive);
+        let mut tries = 0;
+        while client.begin_try(&mut writer).is_some() {
+            tries += 1;
+            writer.refused(None, WakeHint::Wait);
+        }
+        assert!(tries > 0, "it waits for a message, or for the next poll");
+    }
+}
+
+#[test]
+fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
+    let client = SteppedClient::new();
+    let begin = || {
+        let mut lone = client.join(WaitMode::Exclusive);
+        assert_eq!(client.begin_try(&mut lone), Some(Wakes::FIRST));
+        lone
+    };
+    let queued = || {
+        let mut channels = client.core.waits.channels();
+        let channel = channels.by_name.get_mut(&client.channel);
+        channel.map(|channel| channel.of(false).exclusive.queue.tickets().collect::<Vec<_>>())
+    };
+    // It tries, and is granted before anybody looks, or after that.
+    begin().granted(WakeHint::Wait);
+    assert_eq!(queued(), None);
+    let mut lone = begin();
+    assert_eq!(queued(), Some(vec![Ticket::FIRST]));
+    lone.granted(WakeHint::Wait);
+    drop(lone);
+    assert_eq!(queued(), None);
+    // It gets no answer.
+    drop(begin());
+    assert_eq!(queued(), None);
+    // It is refused, and stays.
+    let mut lone = begin();
+    lone.refused(None, WakeHint::Wait);
+    assert_eq!(queued(), Some(vec![Ticket::FIRST]));
+    drop(lone);
+    assert_eq!(queued(), None);
+}
+
+#[test]
+fn an_answer_ends_what_is_known_of_an_earlier_failure() {
+    let client = SteppedClient::new();
+    let (mut first, behind) = (client.join(WaitMode::Exclusive), client.join(WaitMode::Exclusive));
+    assert!(client.begin_try(&mut first).is_some());
+    drop(first.failed(Error::Shutdown));
+    assert!(behind.failure().is_some());
+    first.refused(None, WakeHint::Wait);
+    assert!(behind.failure().is_none());
+}
+
+#[test]
+fn a_failure_is_forgotten_with_the_waiters_that_it_concerned() {
+    let client = SteppedClient::new();
+    // The channel stays for a reader.
+    let _reader = client.join(WaitMode::Shared);
+    let writer = client.join(WaitMode::Exclusive);
+    drop(writer.failed(Error::Shutdown));
+    assert!(writer.failure().is_some());
+    drop(writer);
+    assert!(client.join(WaitMode::Exclusive).failure().is_none());
+}

@@ -1,0 +1,109 @@
+//! What the methods of a named object share: the client and the name, calls, and the wait for a
+//! grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::client_core::ClientCore;
+use crate::core::tries::{Try, WaitRequest, Waited, wait_for};
+use crate::error::Error;
+use crate::events::acquires::{AcquireEnd, AcquireKind, MetricsLabel};
+use crate::model::name::{LockName, Prefix};
+use crate::model::wait::Wait;
+use crate::model::wait_graph::Need;
+use crate::model::wait_mode::WaitMode;
+use crate::ops::{Number, Operation, RequestId};
+
+/// The name of an object, and its client. A name that is not valid is an error when it is used.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedObject {
+    core: Arc<ClientCore>,
+    name: Result<LockName, Error>,
+}
+
+/// For how long the server keeps the answer to a call after the last copy of it may arrive. A
+/// failed acquire is rolled back within that time, or what it took stays taken.
+pub(crate) const DEDUP_MARGIN: Duration = Duration::from_secs(60);
+
+impl NamedObject {
+    pub(crate) fn new(core: Arc<ClientCore>, prefix: &Prefix, name: &str) -> Self {
+        Self { core, name: prefix.name(name) }
+    }
+
+    /// The same object, unless it shares keys with that of another name which the client uses:
+    /// then its use is an error.
+    pub(crate) fn sharing(mut self, derive: fn(&LockName) -> Arc<str>) -> Self {
+        self.name = self.name.and_then(|name| self.core.shared_keys.claim(name, derive));
+        self
+    }
+
+    /// The client and the name. An error in a child of a fork, or if the client was shut down.
+    pub(crate) fn current(&self) -> Result<(Arc<ClientCore>, LockName), Error> {
+        Ok((self.core.running()?, self.name.clone()?))
+    }
+
+    /// Sends the operation for the name and a new call until it is answered.
+    pub(crate) fn ask<O: Operation>(
+        &self,
+        operation: impl FnOnce(LockName, RequestId) -> O,
+    ) -> Result<O::Reply, Error> {
+        let (core, name) = self.current()?;
+        let operation = operation(name.clone(), begin_request(&core, &name));
+        core.ask(&operation, &name)
+    }
+
+    /// The number under the name, zero if there is none.
+    pub(crate) fn number(&self) -> Result<i64, Error> {
+        let (core, name) = self.current()?;
+        let number = core.ask(&Number(name.clone()), &name)?;
+        number.ok_or_else(|| not_a_number(&name))
+    }
+}
+
+/// The error of a text that is not a number.
+pub(crate) fn not_a_number(name: &LockName) -> Error {
+    Error::WrongType { key: name.shown(), found: "a string that is not a number".to_owned() }
+}
+
+/// Waits for what `attempt` asks for, which shares its `channel` with other waiters of the name.
+/// Counts the wait as an acquire of this kind.
+pub(crate) fn wait_for_grant<T: Try>(
+    core: &ClientCore,
+    kind: AcquireKind,
+    (name, channel): (&LockName, &Arc<str>),
+    wait: Wait<'_>,
+    attempt: &mut T,
+) -> Result<Option<T::Grant>, Error> {
+    let began = core.now();
+    let wait = wait.begin(&*core.clock);
+    let need = Some(Need::Any);
+    let request = WaitRequest { need, ..WaitRequest::new(name, channel, WaitMode::Shared, wait) };
+    let waited = wait_for(core, request, attempt);
+    let (counters, label) = (core.watchdog.context.counters.acquires(), MetricsLabel::NONE);
+    if let Ok(Waited { granted: Some(_), was_refused }) = waited {
+        let waited_for = || core.now().saturating_duration_since(began);
+        counters.acquired(kind, label, waited_for, was_refused);
+    } else {
+        counters.ended(kind, label, AcquireEnd::without_grant(waited.as_ref().err()));
+    }
+    Ok(waited?.granted)
+}
+
+/// Begins a call that the server remembers.
+pub(crate) fn begin_request(core: &ClientCore, name: &LockName) -> RequestId {
+    core.requests.begin(&core.id, name, dedup_ttl(core))
+}
+
+/// How long the server keeps the answer to a call.
+pub(crate) fn dedup_ttl(core: &ClientCore) -> Duration {
+    core.settings.retry_timeout() * 2 + DEDUP_MARGIN
+}
+
+/// Java counts permits with 32 bits.
+pub(crate) fn check_count(count: u32) -> Result<u32, Error> {
+    if i32::try_from(count).is_ok() {
+        return Ok(count);
+    }
+    let reason = "the most is 2,147,483,647".to_owned();
+    Err(Error::InvalidCount { count: count.into(), reason })
+}

@@ -1,0 +1,93 @@
+//! A request to let a lock go as a future.
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::core::lost_future::LostFuture;
+use crate::error::Error;
+use crate::events::wakers::WakerThread;
+use crate::hold::revocation::{Revocation, RevocationSignal};
+use crate::model::fork::HomeProcess;
+
+/// A future that is ready when somebody asks for a guard's lock, with the request, or when that guard
+/// is gone, with `None`: from [`LockGuard::revocation_future`](crate::LockGuard::revocation_future)
+/// and from that of a [`MultiGuard`](crate::MultiGuard::revocation_future).
+///
+/// It needs no runtime, and is woken as a [`LostFuture`](crate::LostFuture) is. When it has been
+/// ready, it stays so. In the child of a fork it is ready, with `None`.
+///
+/// ```
+/// use std::future::Future;
+/// use std::pin::pin;
+/// use std::task::{Context, Poll, Waker};
+/// use wheellock::Client;
+///
+/// let lock = Client::in_memory().lock("orders:42");
+/// let guard = lock.lock()?;
+/// let mut asked = pin!(guard.revocation_future()?);
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(asked.as_mut().poll(&mut context).is_pending());
+/// lock.ask("deploy")?;
+/// let Poll::Ready(Some(revocation)) = asked.as_mut().poll(&mut context) else { panic!() };
+/// assert_eq!(revocation.reason, "deploy");
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct RevocationFuture {
+    home: HomeProcess,
+    end: LostFuture,
+    /// `None` in the child of a fork.
+    signal: Option<Arc<RevocationSignal>>,
+}
+
+impl RevocationFuture {
+    /// That of a guard; none in the child of a fork. An error if the thread that wakes its task cannot
+    /// be started.
+    pub(crate) fn of(
+        signal: Option<&Arc<RevocationSignal>>,
+        wakers: &WakerThread,
+    ) -> Result<Self, Error> {
+        let Some(signal) = signal else { return Ok(Self::forked()) };
+        let end = LostFuture::new(signal.awaited_end(wakers)?);
+        Ok(Self { home: HomeProcess::new(), end, signal: Some(Arc::clone(signal)) })
+    }
+
+    /// That of a guard in the child of a fork.
+    fn forked() -> Self {
+        Self { home: HomeProcess::new(), end: LostFuture::forked(), signal: None }
+    }
+}
+
+impl Future for RevocationFuture {
+    type Output = Option<Revocation>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { home, end, signal } = self.get_mut();
+        match Pin::new(end).poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) if !home.is_current() => Poll::Ready(None),
+            Poll::Ready(_) => {
+                Poll::Ready(signal.as_ref().and_then(|signal| signal.asked().cloned()))
+            }
+        }
+    }
+}
+
+impl Drop for RevocationFuture {
+    fn drop(&mut self) {
+        if !self.home.is_current() {
+            // The parent's.
+            mem::forget(self.signal.take());
+        }
+    }
+}
+
+impl fmt::Debug for RevocationFuture {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RevocationFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,225 @@
+//! The settings of a lock: which one it is, and how it is acquired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::client_core::ClientCore;
+use crate::error::Error;
+use crate::hold::hold::Hold;
+use crate::model::backoff::Backoff;
+use crate::model::kind::Kind;
+use crate::model::lease::Lease;
+use crate::model::name::{LockName, Prefix};
+use crate::model::owner::LocalHolder;
+use crate::model::wait::WaitSpec;
+use crate::ops::Operation;
+use crate::store::retry::RetryLimit;
+
+/// Which lock to acquire, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct LockSpec {
+    core: Arc<ClientCore>,
+    prefix: Prefix,
+    name: Result<LockName, Error>,
+    pub(crate) kind: Kind,
+    lease: Result<LeasePolicy, Error>,
+    pub(crate) nesting: Nesting,
+    /// How long a hold lasts at least, if it is released before.
+    min_hold: Result<Option<Lease>, Error>,
+    /// What its acquires are counted under.
+    pub(crate) metrics_label: Option<&'static str>,
+    /// Whether its threads give it to each other.
+    pub(crate) hand_over: bool,
+    /// How long it stays with the client between two uses.
+    cache: Option<Duration>,
+    pub(crate) backoff: Backoff,
+    /// How often one try is sent that is not answered.
+    pub(crate) retries: RetryLimit,
+}
+
+/// How long a hold lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeasePolicy {
+    pub(crate) lease: Lease,
+    /// Whether it is renewed.
+    pub(crate) watched: bool,
+}
+
+/// What happens when the holder of a lock acquires it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nesting {
+    /// It gets one more guard.
+    Allowed,
+    /// It gets an error.
+    Refused,
+    /// It waits, as every other owner does.
+    Contends,
+}
+
+impl LockSpec {
+    pub(crate) fn new(core: Arc<ClientCore>, kind: Kind, prefix: Prefix, name: &str) -> Self {
+        let lease = LeasePolicy { lease: core.settings.watchdog_lease, watched: true };
+        Self {
+            name: checked_name(&core, kind, &prefix, name),
+            core,
+            prefix,
+            kind,
+            lease: Ok(lease),
+            nesting: Nesting::Allowed,
+            min_hold: Ok(None),
+            metrics_label: None,
+            hand_over: false,
+            cache: None,
+            backoff: Backoff::default(),
+            retries: RetryLimit::UntilAnswered,
+        }
+    }
+
+    pub(crate) fn set_lease(&mut self, lease: Duration) {
+        self.lease = Lease::new(lease).map(|lease| LeasePolicy { lease, watched: false });
+    }
+
+    /// From now on holds have the client's lease, and the watchdog renews them.
+    pub(crate) fn set_watched(&mut self) {
+        let lease = self.core.settings.watchdog_lease;
+        self.lease = Ok(LeasePolicy { lease, watched: true });
+    }
+
+    /// Its holds are not handed over either: the next holder would have one that is older.
+    pub(crate) fn set_min_hold(&mut self, min_hold: Duration) {
+        let is_none = min_hold.is_zero();
+        self.min_hold =
+            if is_none { Ok(None) } else { Lease::named("minimum hold", min_hold).map(Some) };
+        self.hand_over &= is_none;
+    }
+
+    /// Its holds stay with the client between two uses, for so long at most.
+    pub(crate) fn set_cache(&mut self, cache: Duration) {
+        self.cache = Some(cache);
+    }
+
+    /// For how long `holder` leaves the lock with the client. An error if the lock is of a kind, or
+    /// has other settings, that exclude a cache.
+    pub(crate) fn cache(&self, holder: &LocalHolder) -> Result<Option<Duration>, Error> {
+        const SHORTEST: Duration = Duration::from_millis(1);
+        let Some(cache) = self.cache else { return Ok(None) };
+        let policy = self.lease_policy()?;
+        let longest = policy.lease.duration() / 3;
+        let reason = if self.kind != Kind::Reentrant || self.nesting != Nesting::Allowed {
+            "only `lock` can be cached, sendable or not"
+        } else if !policy.watched {
+            "a lock with a lease of its own cannot be cached"
+        } else if self.min_hold()?.is_some() {
+            "a lock with a minimum hold cannot be cached"
+        } else if matches!(holder, LocalHolder::Named(_)) {
+            "a lock of a named owner cannot be cached"
+        } else if !self.hand_over {
+            "a member of a multi lock or a red lock cannot be cached"
+        } else if !(SHORTEST..=longest).contains(&cache) {
+            let reason =
+                format!("{cache:?} is not between 1 ms and a third of the lease, {longest:?}");
+            return Err(Error::invalid_setting("with_cache", reason));
+        } else {
+            return Ok(Some(cache));
+        };
+        Err(Error::invalid_setting("with_cache", reason))
+    }
+
+    /// Without the shortest hold.
+    pub(crate) fn without_min_hold(mut self) -> Self {
+        self.min_hold = Ok(None);
+        self
+    }
+
+    pub(crate) fn min_hold(&self) -> Result<Option<Lease>, Error> {
+        self.min_hold.clone()
+    }
+
+    pub(crate) fn set_name(&mut self, name: &str) {
+        self.name = checked_name(&self.core, self.kind, &self.prefix, name);
+    }
+
+    pub(crate) fn name(&self) -> Result<LockName, Error> {
+        self.name.clone()
+    }
+
+    /// The name for messages, even if it is not valid.
+    pub(crate) fn shown_name(&self) -> String {
+        match self.name() {
+            Ok(name) => name.shown(),
+            Err(Error::InvalidName { name, .. }) => name,
+            // A name has no other error.
+            Err(error) => error.to_string(),
+        }
+    }
+
+    pub(crate) fn lease_policy(&self) -> Result<LeasePolicy, Error> {
+        self.lease.clone()
+    }
+
+    /// The lease that is asked for.
+    pub(crate) fn lease(&self) -> Result<Duration, Error> {
+        self.lease_policy().map(|policy| policy.lease.duration())
+    }
+
+    /// The time between two renewals; `None` if there are none.
+    pub(crate) fn renewal_interval(&self) -> Option<Duration> {
+        let LeasePolicy { lease, watched } = self.lease_policy().ok()?;
+        watched.then(|| lease.renewal_interval(self.core.settings.tick))
+    }
+
+    /// The address of its server, as far as it is known.
+    pub(crate) fn server(&self) -> String {
+        self.core.server()
+    }
+
+    /// Whether both are of one client.
+    pub(crate) fn same_client(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
+    /// The client's core. An error in a child of a fork, or if the client was shut down.
+    pub(crate) fn core(&self) -> Result<Arc<ClientCore>, Error> {
+        self.core.running()
+    }
+
+    /// The hold of `holder`, if it is one for certain.
+    pub(crate) fn held_by(&self, holder: &LocalHolder) -> Option<Arc<Hold>> {
+        if !self.core.is_current() {
+            return None;
+        }
+        let hold = self.core.holds.find(self.name.as_ref().ok()?, holder, self.kind.layout())?;
+        hold.is_held(self.core.now()).then_some(hold)
+    }
+
+    /// Sends `operation` until it is answered.
+    pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
+        let name = self.name()?;
+        self.core()?.ask(operation, &name)
+    }
+
+    /// Sends `operation` until it is answered, within the wait.
+    pub(crate) fn call_within<O: Operation>(
+        &self,
+        operation: &O,
+        wait: WaitSpec<'_>,
+    ) -> Result<O::Reply, Error> {
+        let name = self.name()?;
+        self.core()?.ask_within(operation, &name, wait)
+    }
+}
+
+/// The name, unless it shares keys with another that the client uses.
+fn checked_name(
+    core: &ClientCore,
+    kind: Kind,
+    prefix: &Prefix,
+    name: &str,
+) -> Result<LockName, Error> {
+    let name = prefix.name(name)?;
+    match kind {
+        Kind::Fair => core.shared_keys.claim(name, LockName::queue),
+        Kind::Fenced => core.shared_keys.claim(name, LockName::token),
+        _ => Ok(name),
+    }
+}

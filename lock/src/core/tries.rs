@@ -1,0 +1,234 @@
+//! One wait, whatever is waited for: a lock, permits, an open latch, a changed status.
+//!
+//! [`wait_for`] asks the server by a [`Try`]: once, or whenever the waiter's place in the queue says
+//! so (DESIGN: waiting).
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::core::client_core::ClientCore;
+use crate::core::deadlock::look_for_deadlocks;
+use crate::core::wait::{WaitAction, WaitEnd};
+use crate::error::Error;
+use crate::hold::hold::Hold;
+use crate::hold::named_acquires::NamedAcquire;
+use crate::model::name::LockName;
+use crate::model::release_no::ReleaseNo;
+use crate::model::sync::park;
+use crate::model::wait::WaitSpec;
+use crate::model::wait_graph::Need;
+use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::store::retry::{RetryLimit, RetryPolicy};
+use crate::waits::registry::Recipient;
+
+/// How often a caller looks for an expected reply. No thread may be reading from the connection on
+/// which the reply comes.
+const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A question to the server that may be refused for now.
+pub(crate) trait Try {
+    /// What the server grants.
+    type Grant;
+
+    /// Asks the server `now`, until there is an answer or the policy ends the call.
+    fn ask(
+        &mut self,
+        policy: &RetryPolicy<'_>,
+        now: Instant,
+    ) -> Result<TryAnswer<Self::Grant>, Error>;
+
+    /// Another thread of this client gave this one its hold, without the server. Only a
+    /// [`Recipient`] is given holds.
+    fn take_over(&mut self, _hold: &Arc<Hold>) -> Result<Self::Grant, Error> {
+        Err(Error::Shutdown)
+    }
+}
+
+/// The server's answer to a [`Try`].
+#[derive(Debug)]
+pub(crate) enum TryAnswer<G> {
+    Granted(G, WakeHint),
+    /// Refused, for that long unless something changes; `None` if that is unknown.
+    Busy(Option<Duration>, WakeHint),
+}
+
+/// How a wait ended.
+#[derive(Debug)]
+pub(crate) struct Waited<G> {
+    /// `None`: the time was over.
+    pub(crate) granted: Option<G>,
+    /// Whether a try was refused.
+    pub(crate) was_refused: bool,
+}
+
+/// What a thread waits for, and for how long. It never changes during a wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitRequest<'a> {
+    pub(crate) name: &'a LockName,
+    /// The channel whose messages wake the waiters of the name.
+    pub(crate) channel: &'a Arc<str>,
+    pub(crate) mode: WaitMode,
+    pub(crate) wait: WaitSpec<'a>,
+    pub(crate) retries: RetryLimit,
+    /// Set if the waiter may be given a hold of another thread.
+    pub(crate) recipient: Option<Recipient<'a>>,
+    /// Set if a named owner waits. Its other threads may be granted the lock.
+    pub(crate) named: Option<&'a NamedAcquire<'a>>,
+    /// Who has to release the name first. `None`: nobody, as of a status that changes.
+    pub(crate) need: Option<Need>,
+}
+
+impl<'a> WaitRequest<'a> {
+    /// A wait of a caller that is given no hold by other threads.
+    pub(crate) fn new(
+        name: &'a LockName,
+        channel: &'a Arc<str>,
+        mode: WaitMode,
+        wait: WaitSpec<'a>,
+    ) -> Self {
+        let retries = RetryLimit::UntilAnswered;
+        Self { name, channel, mode, wait, retries, recipient: None, named: None, need: None }
+    }
+}
+
+/// Tries until something is granted or the wait ends. An error of a try ends the wait too.
+pub(crate) fn wait_for<T: Try>(
+    core: &ClientCore,
+    request: WaitRequest<'_>,
+    attempt: &mut T,
+) -> Result<Waited<T::Grant>, Error> {
+    let mark = core.watchdog.releases.ledger().mark();
+    if !request.wait.waits {
+        let waited = try_once(core, request, mark, attempt);
+        return waited.map_err(|error| core.or_shut_down(error));
+    }
+    let mut was_refused = false;
+    let mut waiter = core.waits.join(&core.store, request);
+    loop {
+        let end = match waiter.next_action() {
+            WaitAction::AskServer => {
+                let now = core.now();
+                match attempt.ask(&core.policy_at(now, request.wait, request.retries), now) {
+                    Ok(TryAnswer::Granted(granted, hint)) => {
+                        waiter.granted(hint);
+                        return Ok(Waited { granted: Some(granted), was_refused });
+                    }
+                    Ok(TryAnswer::Busy(busy, hint)) => {
+                        was_refused = true;
+                        waiter.refused(busy, hint);
+                        continue;
+                    }
+                    Err(error) => waiter.failed(error),
+                }
+            }
+            WaitAction::LookForDeadlocks => {
+                core.waits.hear_requests(&core.store);
+                look_for_deadlocks(core, request.wait, &|| waiter.has_work());
+                continue;
+            }
+            WaitAction::HandedOver(hold) => {
+                let granted = Some(attempt.take_over(&hold)?);
+                return Ok(Waited { granted, was_refused });
+            }
+            WaitAction::End(end) => end,
+        };
+        return match end {
+            WaitEnd::TimedOut => not_granted(core, request, mark),
+            WaitEnd::Unanswered(failure) => Err(unanswered(core, failure)),
+            WaitEnd::Cancelled => Err(Error::Cancelled { name: request.name.shown() }),
+            WaitEnd::Closed => Err(Error::Shutdown),
+            WaitEnd::Failed(error) => Err(error),
+        };
+    }
+}
+
+/// One try. If it was refused and may have met a hold that a release of this client was about to
+/// end (DESIGN: unread releases), the refusal says nothing, and the server is asked once more.
+fn try_once<T: Try>(
+    core: &ClientCore,
+    request: WaitRequest<'_>,
+    mark: ReleaseNo,
+    attempt: &mut T,
+) -> Result<Waited<T::Grant>, Error> {
+    let now = core.now();
+    let policy = core.policy_at(now, request.wait, request.retries);
+    let mut answered = attempt.ask(&policy, now)?;
+    let was_refused = matches!(answered, TryAnswer::Busy(..));
+    if was_refused && wait_for_own_releases(core, request.name, mark, &policy) {
+        let now = core.now();
+        answered = attempt.ask(&policy.of_last_try(now), now)?;
+    }
+    match answered {
+        TryAnswer::Granted(granted, _) => Ok(Waited { granted: Some(granted), was_refused }),
+        TryAnswer::Busy(..) => not_granted(core, request, mark),
+    }
+}
+
+/// Waits until the releases of `name` that had begun at the mark are settled, within the time of the
+/// call. Returns whether there was one, and all are. Only for one try: a waiter is woken by the
+/// release, and asking twice would double the load of a contended lock.
+pub(crate) fn wait_for_own_releases(
+    core: &ClientCore,
+    name: &LockName,
+    mark: ReleaseNo,
+    policy: &RetryPolicy<'_>,
+) -> bool {
+    let releases = &core.watchdog.releases;
+    let is_outstanding = || releases.is_outstanding(name, mark);
+    if !is_outstanding() {
+        return releases.ledger().was_settled(name, mark);
+    }
+    let mut is_over = false;
+    while !is_over && is_outstanding() {
+        policy.shutdown.while_pausing(|parker| {
+            core.watchdog.while_outstanding(parker, || {
+                let now = core.now();
+                is_over = now >= policy.deadline || policy.is_ended();
+                if !is_over && is_outstanding() {
+                    let next = policy.deadline.min(now + REPLY_POLL_INTERVAL);
+                    park(&*core.clock, parker, Some(next), policy.cancel);
+                }
+            });
+        });
+    }
+    !is_over
+}
+
+/// The end of a wait that began at the mark and was refused. An error if a release of this client
+/// explains the refusals: then the lock may be free, and `None` would be wrong.
+fn not_granted<G>(
+    core: &ClientCore,
+    request: WaitRequest<'_>,
+    mark: ReleaseNo,
+) -> Result<Waited<G>, Error> {
+    // Who watches a lock is refused nothing.
+    if request.mode == WaitMode::Watching
+        || !core.watchdog.releases.explain_refusal(request.name, mark)
+    {
+        return Ok(Waited { granted: None, was_refused: true });
+    }
+    Err(unacknowledged_release())
+}
+
+/// A release of this client explains a refusal.
+pub(crate) fn unacknowledged_release() -> Error {
+    let reason = "this client has released it, and the server has not acknowledged that yet";
+    Error::OutcomeUnknown { operation: "release", reason: reason.into() }
+}
+
+/// The error of a waiter for which nothing was sent: other waiters were ahead in the queue, and the
+/// server has answered none of these since the wait began. `failure` is their last error.
+pub(crate) fn unanswered(core: &ClientCore, failure: Option<Error>) -> Error {
+    let reason = match failure {
+        Some(Error::OutcomeUnknown { reason, .. }) => reason,
+        Some(error) if error.is_server_unavailable() || error.applies_to_all_threads() => {
+            return error;
+        }
+        _ => {
+            let reason = "it answered none of the waiting threads during the wait";
+            io::Error::new(io::ErrorKind::TimedOut, reason).into()
+        }
+    };
+    Error::Unreachable { server: core.server(), reason }
+}

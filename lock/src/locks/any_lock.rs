@@ -1,0 +1,152 @@
+//! A lock of any kind as a member of a multi lock or a red lock: its spec and its owner, without
+//! the type of its guard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashed_wheel::Clock;
+
+use crate::core::acquire::acquire;
+use crate::core::raw_guard::RawGuard;
+use crate::core::spec::LockSpec;
+use crate::error::{Error, truncated};
+use crate::model::kind::{Kind, Layout};
+use crate::model::owner::LocalHolder;
+use crate::model::wait::WaitSpec;
+
+/// A [`Lock`](crate::Lock) of any kind and with any guard, for [`MultiLock`](crate::MultiLock) and
+/// [`RedLock`](crate::RedLock). It cannot be implemented outside of this crate.
+///
+/// ```
+/// use wheellock::{AnyLock, Client, MultiLock};
+///
+/// let client = Client::in_memory();
+/// let (order, report) = (client.lock("orders:42"), client.fenced_lock("report"));
+/// let locks: [&dyn AnyLock; 2] = [&order, &report];
+/// let _guard = MultiLock::new(&locks).lock()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+pub trait AnyLock: AsMember {}
+
+mod sealed {
+    /// What only this crate can do.
+    pub trait AsMember {
+        #[doc(hidden)]
+        fn as_member(&self) -> crate::locks::any_lock::MemberLock;
+    }
+}
+
+pub(crate) use sealed::AsMember;
+
+/// One of several locks. Public only for a sealed trait: it cannot be named outside of the crate.
+#[derive(Clone, Debug)]
+pub struct MemberLock {
+    pub(crate) spec: LockSpec,
+    /// `None`: the calling thread.
+    pub(crate) owner: Option<LocalHolder>,
+    /// The address of its server, as far as it is known.
+    pub(crate) server: String,
+}
+
+impl MemberLock {
+    pub(crate) fn new(mut spec: LockSpec, owner: Option<LocalHolder>) -> Self {
+        let server = spec.server();
+        // The guards of several locks come and go together.
+        spec.hand_over = false;
+        Self { spec, owner, server }
+    }
+
+    /// The holder that it is acquired for.
+    pub(crate) fn holder(&self) -> LocalHolder {
+        self.owner.clone().unwrap_or_else(LocalHolder::current_thread)
+    }
+
+    pub(crate) fn acquire(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuard>, Error> {
+        acquire(&self.spec.core()?, &self.spec, &self.holder(), wait)
+    }
+
+    /// An error if it can never be acquired as it is.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.spec.name()?;
+        self.spec.cache(&self.holder())?;
+        self.spec.lease()?;
+        self.spec.core()?;
+        Ok(())
+    }
+
+    pub(crate) fn clock(&self) -> Result<Arc<dyn Clock>, Error> {
+        Ok(Arc::clone(&self.spec.core()?.clock))
+    }
+
+    /// How long its client sends a call again while the server does not answer.
+    pub(crate) fn retry_timeout(&self) -> Result<Duration, Error> {
+        Ok(self.spec.core()?.settings.retry_timeout())
+    }
+
+    pub(crate) fn key(&self) -> String {
+        self.spec.name().map(|name| name.as_str().to_owned()).unwrap_or_default()
+    }
+
+    /// The name for messages.
+    pub(crate) fn shown(&self) -> String {
+        truncated(&self.key())
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.spec.held_by(&self.holder()).is_some()
+    }
+
+    /// The host and port of its server, without the database: databases of one server are lost
+    /// together.
+    pub(crate) fn host(&self) -> &str {
+        self.server.rsplit_once('/').map_or(&self.server, |(host, _database)| host)
+    }
+
+    /// Whether they share one key of one server.
+    pub(crate) fn same_key(&self, other: &Self) -> bool {
+        self.server == other.server && self.key() == other.key()
+    }
+
+    /// Whether they share one key of one server under two addresses, which its run id tells. Asks
+    /// only if their keys are equal.
+    pub(crate) fn same_key_elsewhere(&self, other: &Self, wait: WaitSpec<'_>) -> bool {
+        let database =
+            |member: &Self| member.server.rsplit_once('/').map(|(_, last)| last.to_owned());
+        self.server != other.server
+            && self.key() == other.key()
+            && database(self) == database(other)
+            && self.run_id(wait).is_some_and(|run_id| other.run_id(wait) == Some(run_id))
+    }
+
+    /// The run id of its server, if the server tells it.
+    fn run_id(&self, wait: WaitSpec<'_>) -> Option<String> {
+        self.spec.core().ok()?.run_id(&self.spec.name().ok()?, wait).ok()?
+    }
+
+    /// Whether acquiring both is acquiring one twice.
+    pub(crate) fn same_lock(&self, other: &Self) -> bool {
+        self.same_key(other)
+            && self.spec.kind == other.spec.kind
+            && self.owner == other.owner
+            && self.spec.same_client(&other.spec)
+    }
+
+    /// Whether an acquire of both would wait for itself.
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+        let readers = self.spec.kind == Kind::Read && other.spec.kind == Kind::Read;
+        let one_holder = self.spec.same_client(&other.spec)
+            && self.owner == other.owner
+            && self.owner != Some(LocalHolder::Guard);
+        let layouts = [self.spec.kind.layout(), other.spec.kind.layout()];
+        let nests = match layouts {
+            [Layout::Writer, Layout::Reader] | [Layout::Reader, Layout::Writer] => true,
+            [one, another] => one == another,
+        };
+        self.same_key(other) && !readers && !(one_holder && nests)
+    }
+}
+
+/// All the names, for messages.
+pub(crate) fn shown(members: &[MemberLock]) -> String {
+    members.iter().map(MemberLock::shown).collect::<Vec<_>>().join(", ")
+}

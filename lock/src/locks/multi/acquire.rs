@@ -1,0 +1,267 @@
+//! One acquire of a multi-lock: one attempt for each lock, or round after round. No lock is held
+//! for long while another is waited for (DESIGN: multi lock).
+
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::core::raw_guard::RawGuard;
+use crate::core::release::SHORTEST_RELEASE;
+use crate::error::Error;
+use crate::locks::any_lock::{MemberLock, shown};
+use crate::locks::held_locks::RawGuards;
+use crate::locks::multi::plain_locks::PlainLocks;
+use crate::locks::multi::release::{ReleaseMode, release_all};
+use crate::model::backoff::Backoff;
+use crate::model::kind::Kind;
+use crate::model::sync::is_cancelled;
+use crate::model::wait::WaitSpec;
+
+/// One call that acquires all members.
+pub(crate) struct MultiAcquire<'a> {
+    /// In the order in which all clients acquire them.
+    pub(crate) members: &'a [MemberLock],
+    /// What the wait is measured by.
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) backoff: Backoff,
+}
+
+/// How long further locks are waited for while some are held.
+const SHORTEST_BOUND: Duration = Duration::from_millis(100);
+
+/// So many plain locks are waited for one after the other, if they were not free at once.
+const FEW: usize = 64;
+
+/// What that grows to if the servers' answers take longer. More locks on a server that far away
+/// are never had together.
+const LONGEST_BOUND: Duration = Duration::from_secs(3);
+
+/// A lock that could not be acquired while others were held.
+struct Missing {
+    position: usize,
+    /// `None`: another owner has it. Else its server did not answer.
+    error: Option<Error>,
+}
+
+impl MultiAcquire<'_> {
+    /// Acquires all, or none and releases what it has.
+    pub(crate) fn acquire(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
+        if wait.waits { self.acquire_in_rounds(wait) } else { self.acquire_at_once() }
+    }
+
+    fn acquire_at_once(&self) -> Result<Option<RawGuards>, Error> {
+        let mut partial = PartialAcquire::new(self, None);
+        if let Some(plain) = PlainLocks::of(self.members)? {
+            let all = (0..self.members.len()).collect();
+            let busy = plain.acquire(self, &mut partial, all, WaitSpec::ONE_TRY, true)?;
+            return if busy.is_empty() { partial.complete().map(Some) } else { Ok(None) };
+        }
+        for (position, member) in self.members.iter().enumerate() {
+            match member.acquire(WaitSpec::ONE_TRY)? {
+                Some(guard) => partial.add(position, guard),
+                None => return self.check_servers(position, WaitSpec::ONE_TRY).map(|()| None),
+            }
+        }
+        partial.complete().map(Some)
+    }
+
+    /// In each round one lock is waited for with nothing held, and then the others for a short
+    /// time. The lock that was missing is waited for first in the next round. Plain locks of one
+    /// client are tried together before the first wait. Later a few of them are waited for as all
+    /// others are, so that they need not all be free at one instant.
+    fn acquire_in_rounds(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
+        let (mut bound, longest) = self.bounds()?;
+        let mut plain = PlainLocks::of(self.members)?;
+        let mut first = plain.is_none().then_some(0);
+        let mut rounds = 0;
+        let mut was_busy = false;
+        loop {
+            // 1. Wait for one lock, with nothing held.
+            let mut partial = PartialAcquire::new(self, wait.deadline);
+            if let Some(first) = first {
+                let Some(guard) = self.acquire_member(first, wait)? else {
+                    return Ok(None);
+                };
+                partial.add(first, guard);
+            }
+            // 2. Acquire the others within `bound`.
+            let Some(missing) =
+                self.acquire_others(&mut partial, plain.as_ref(), first, wait, bound)?
+            else {
+                return partial.complete().map(Some);
+            };
+            // 3. Release all.
+            drop(partial);
+            was_busy |= missing.error.is_none();
+            if wait.deadline.is_some_and(|deadline| deadline <= self.clock.now()) {
+                // If another owner ever had one of them, the time went there: no error.
+                return missing.error.filter(|_| !was_busy).map_or(Ok(None), Err);
+            }
+            self.check_servers(missing.position, wait)?;
+            if missing.error.is_some() {
+                bound = (bound * 2).min(longest);
+            }
+            first = Some(self.first_of_its_key(missing.position));
+            plain = plain.filter(|_| self.members.len() > FEW);
+            // 4. In the second round the missing lock is waited for at once, so that the moment in
+            // which it is free is not missed. If that did not help, pause with nothing held.
+            if rounds > 0 && !wait.pause(&*self.clock, self.backoff.pause(rounds - 1)) {
+                return Err(self.cancelled_error());
+            }
+            rounds = rounds.saturating_add(1);
+        }
+    }
+
+    /// Acquires the locks that are free: one try for each. `None` if no lock is.
+    pub(crate) fn acquire_available(&self) -> Result<Option<RawGuards>, Error> {
+        let mut partial = PartialAcquire::new(self, None);
+        if let Some(plain) = PlainLocks::of(self.members)? {
+            let all = (0..self.members.len()).collect();
+            let _busy = plain.acquire(self, &mut partial, all, WaitSpec::ONE_TRY, false)?;
+        } else {
+            for (position, member) in self.members.iter().enumerate() {
+                if let Some(guard) = member.acquire(WaitSpec::ONE_TRY)? {
+                    partial.add(position, guard);
+                }
+            }
+        }
+        let guards = partial.complete()?;
+        Ok(Some(guards).filter(|guards| !guards.is_empty()))
+    }
+
+    /// Acquires all but `first`, which is held, within `bound`. Returns the lock that was missing.
+    /// Those that are `plain` are tried once.
+    fn acquire_others(
+        &self,
+        partial: &mut PartialAcquire<'_>,
+        plain: Option<&PlainLocks>,
+        first: Option<usize>,
+        wait: WaitSpec<'_>,
+        bound: Duration,
+    ) -> Result<Option<Missing>, Error> {
+        let others = (0..self.members.len()).filter(|position| Some(*position) != first);
+        if let Some(plain) = plain {
+            return match plain.acquire(self, partial, others.collect(), wait, true) {
+                Ok(busy) => Ok(busy.first().map(|at| Missing { position: *at, error: None })),
+                Err(_) if is_cancelled(wait.cancel) => Err(self.cancelled_error()),
+                // The next round waits for the first lock with nothing held, as if it were alone.
+                Err(error) if error.is_retryable() && first.is_some() => {
+                    Ok(Some(Missing { position: 0, error: Some(error) }))
+                }
+                Err(error) => Err(error),
+            };
+        }
+        let end = self.clock.now() + bound;
+        let end = wait.deadline.map_or(end, |deadline| deadline.min(end));
+        for position in others {
+            // A lock that comes before `first` in the order gets one attempt: waiting for it could
+            // be a deadlock.
+            let wait = WaitSpec { waits: Some(position) > first, deadline: Some(end), ..wait };
+            match self.acquire_member(position, wait) {
+                Ok(Some(guard)) => partial.add(position, guard),
+                Ok(None) => return Ok(Some(Missing { position, error: None })),
+                Err(_) if is_cancelled(wait.cancel) => return Err(self.cancelled_error()),
+                // Its server is slow or away. The next round waits for it with nothing held, and so
+                // for longer.
+                Err(error) if error.is_retryable() => {
+                    return Ok(Some(Missing { position, error: Some(error) }));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Acquires one member. Each client measures the wait by its own clock.
+    pub(crate) fn acquire_member(
+        &self,
+        position: usize,
+        wait: WaitSpec<'_>,
+    ) -> Result<Option<RawGuard>, Error> {
+        let member = self.members.get(position).ok_or_else(no_locks)?;
+        let Some(deadline) = wait.deadline else {
+            return member.acquire(wait);
+        };
+        let left = deadline.saturating_duration_since(self.clock.now());
+        let deadline = member.clock()?.now().checked_add(left);
+        member.acquire(WaitSpec { deadline, ..wait })
+    }
+
+    /// An error if a member that was missing is another one under another address of its server:
+    /// each excludes the other, however long they are waited for.
+    fn check_servers(&self, missing: usize, wait: WaitSpec<'_>) -> Result<(), Error> {
+        let missing = self.members.get(missing).ok_or_else(no_locks)?;
+        let is_read = |member: &MemberLock| member.spec.kind == Kind::Read;
+        let excludes = |other: &&MemberLock| {
+            !(is_read(other) && is_read(missing)) && other.same_key_elsewhere(missing, wait)
+        };
+        let Some(other) = self.members.iter().find(excludes) else { return Ok(()) };
+        let (name, [one, another]) = (missing.shown(), [other, missing].map(MemberLock::host));
+        let reason = format!("{one} and {another} are one server, so {name:?} is given twice");
+        Err(Error::invalid_setting("multi_lock", reason))
+    }
+
+    /// How long to wait while some are held: at first, and at most.
+    fn bounds(&self) -> Result<(Duration, Duration), Error> {
+        let mut half = Duration::MAX;
+        for member in self.members {
+            half = half.min(member.spec.lease()? / 2);
+        }
+        Ok((SHORTEST_BOUND.min(half), LONGEST_BOUND.min(half)))
+    }
+
+    /// The first member on the key of `position`. Of a write lock and a read lock on one key it is
+    /// the write lock, as a reader cannot become a writer.
+    fn first_of_its_key(&self, position: usize) -> usize {
+        let Some(missing) = self.members.get(position) else {
+            return position;
+        };
+        let first = self.members.iter().position(|member| member.same_key(missing));
+        first.unwrap_or(position)
+    }
+
+    /// The error of a caller that has cancelled.
+    pub(crate) fn cancelled_error(&self) -> Error {
+        Error::Cancelled { name: shown(self.members) }
+    }
+}
+
+/// What one round has acquired. Dropping it releases all, and does not wait long beyond the
+/// deadline.
+pub(crate) struct PartialAcquire<'a> {
+    guards: RawGuards,
+    clock: &'a dyn Clock,
+    deadline: Option<Instant>,
+}
+
+impl<'a> PartialAcquire<'a> {
+    fn new(acquire: &'a MultiAcquire<'_>, deadline: Option<Instant>) -> Self {
+        Self { guards: RawGuards::new(), clock: &*acquire.clock, deadline }
+    }
+
+    pub(crate) fn add(&mut self, position: usize, guard: RawGuard) {
+        // Each position is acquired once, so nothing is replaced and released here.
+        drop(self.guards.insert(position, guard));
+    }
+
+    /// An error if one that was granted early is lost by now. Then all are released.
+    fn complete(mut self) -> Result<RawGuards, Error> {
+        self.guards.values().try_for_each(RawGuard::check)?;
+        Ok(mem::take(&mut self.guards))
+    }
+}
+
+impl Drop for PartialAcquire<'_> {
+    fn drop(&mut self) {
+        let guards = mem::take(&mut self.guards);
+        let end = self.deadline.map(|end| end.max(self.clock.now() + SHORTEST_RELEASE));
+        drop(release_all(guards, ReleaseMode::Once(end.map(|end| (self.clock, end)))));
+    }
+}
+
+/// The error for an empty list.
+pub(crate) fn no_locks() -> Error {
+    Error::invalid_setting("multi_lock", "the list of locks is empty")
+}

@@ -1,0 +1,323 @@
+//! The guard of a multi-lock.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::core::lost_future::LostFuture;
+use crate::core::raw_guard::RawGuard;
+use crate::core::revocation_future::RevocationFuture;
+use crate::error::{Error, LostReason};
+use crate::events::wakers::WakerThread;
+use crate::hold::loss_signal::LossSignal;
+use crate::hold::revocation::{Revocation, RevocationSignal, channel_of};
+use crate::locks::guard::ThisThread;
+use crate::locks::held_locks::{Extension, HeldLocks, RawGuards};
+use crate::locks::multi::release::{ReleaseMode, release_all};
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::panics;
+
+/// All locks of a [`MultiLock`](crate::MultiLock), held. Dropping it releases all of them.
+///
+/// It does for all of them together what a [`LockGuard`](crate::LockGuard) does for one. It belongs
+/// to the thread that made the acquire, or to an [owner](crate::MultiLock::with_owner), and then it
+/// can be sent to another thread.
+///
+/// When one of the locks is lost, all are: the others are released at once, in the background, even
+/// if no method of the guard is called.
+///
+/// **Drop.** It does not wait for the servers' [answers](crate::guide::dropping), unless a release
+/// carries dozens of locks, and takes one command timeout at most. Releases are sent to different servers at the same time, from threads
+/// that end with the call. After one that could not be sent, the other locks of that server are
+/// released in the background. So is whatever is not acknowledged. It never panics.
+/// [`unlock`](Self::unlock) waits for the answers.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+/// let guard = client.multi_lock(&[&stock, &order]).lock()?;
+/// assert!(guard.is_held() && order.is_locked()? && stock.is_locked()?);
+/// guard.unlock()?;
+/// assert!(!order.is_locked()? && !stock.is_locked()?);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[must_use = "the locks are released as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct MultiGuard<T = ThisThread> {
+    held: Arc<HeldLocks>,
+    names: Vec<LockName>,
+    lost: LossSignal,
+    /// Of one of the clients, whose hold is lost before its thread ends.
+    wakers: Arc<WakerThread>,
+    _tied: PhantomData<T>,
+}
+
+impl<T> MultiGuard<T> {
+    /// An error if one of them is lost already. Then all are released.
+    pub(crate) fn new(guards: RawGuards) -> Result<Self, Error> {
+        let names: Vec<LockName> = guards.values().map(|guard| guard.lock_name().clone()).collect();
+        let first = names.first().map(LockName::shown).unwrap_or_default();
+        let held = HeldLocks::new(first, guards.len());
+        let wakers = guards.values().next().map(RawGuard::wakers).unwrap_or_default();
+        let multi = Self { held, names, lost: LossSignal::new(), wakers, _tied: PhantomData };
+        for (position, guard) in guards {
+            if let Some(lost) = multi.held.join(position, guard) {
+                lost.check()?;
+            }
+        }
+        if !multi.held.grant() {
+            multi.held.check()?;
+        }
+        Ok(multi)
+    }
+
+    fn signal(&self) -> Option<&Arc<RevocationSignal>> {
+        self.lost.revocation(|listener| self.held.hear_requests(listener))
+    }
+
+    /// Whether all the locks are held for certain. Local: no round trip.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// An error unless all the locks are held for certain. Local: no round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] - one of them is not held any more. The error names it and the reason. The
+    /// others are released in the background.
+    pub fn check(&self) -> Result<(), Error> {
+        self.held.check()
+    }
+
+    /// How long all of them are held for certain, without a further renewal: the shortest of their
+    /// times. Local: no round trip.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// Asks the server to keep each of the locks for `lease` from now on, one after the other, and
+    /// waits for the replies. As [`LockGuard::extend`](crate::LockGuard::extend).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let minute = Duration::from_secs(60);
+    /// let order = client.lock("orders:42").with_lease(minute);
+    /// let stock = client.lock("stock:7").with_lease(minute);
+    /// let guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// guard.extend(10 * minute)?;
+    /// assert!(guard.remaining() > 9 * minute);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`](crate::LockGuard::extend), for the first lock that has one. The
+    /// locks before it may have the new lease.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.held.extend(Extension::Lease(Lease::new(lease)?))
+    }
+
+    /// From now on the watchdog renews all of the locks until the guard is gone. As
+    /// [`LockGuard::watch`](crate::LockGuard::watch).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::watch`](crate::LockGuard::watch), for the first lock that has one. The locks
+    /// before it are watched.
+    pub fn watch(&self) -> Result<(), Error> {
+        self.held.extend(Extension::Watched)
+    }
+
+    /// A channel that gets one message when the first of them is lost: the reason. It closes
+    /// without a message when the guard is dropped.
+    ///
+    /// ```
+    /// use wheellock::{Client, LostReason};
+    ///
+    /// let client = Client::in_memory();
+    /// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+    /// let guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// stock.force_unlock()?;
+    /// assert_eq!(guard.lost().recv(), Ok(LostReason::Deleted));
+    /// assert!(!guard.is_held());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LostReason> {
+        self.lost.channel(|listener| self.held.add_listener(listener))
+    }
+
+    /// A future that is ready when the first of them is lost, with the reason, or when the guard is
+    /// gone, with `None`. See [`LostFuture`].
+    ///
+    /// ```
+    /// use wheellock::{Client, LostFuture};
+    ///
+    /// let client = Client::in_memory();
+    /// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+    /// let guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// // To be awaited, also in another task.
+    /// let lost: LostFuture = guard.lost_future()?;
+    /// # drop(lost);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    pub fn lost_future(&self) -> Result<LostFuture, Error> {
+        let listen = |listener| self.held.add_listener(listener);
+        Ok(LostFuture::of(self.lost.awaited_end(&self.wakers, listen)?))
+    }
+
+    /// A channel that gets one message when somebody [asks](crate::Lock::ask) for one of the locks. As
+    /// [`LockGuard::revocation`](crate::LockGuard::revocation).
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<Revocation> {
+        channel_of(self.signal())
+    }
+
+    /// Whether somebody has asked for one of the locks. As
+    /// [`LockGuard::is_asked`](crate::LockGuard::is_asked).
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.signal().is_some_and(|signal| signal.is_asked())
+    }
+
+    /// A future that is ready when somebody asks for one of the locks. As
+    /// [`LockGuard::revocation_future`](crate::LockGuard::revocation_future).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    pub fn revocation_future(&self) -> Result<RevocationFuture, Error> {
+        RevocationFuture::of(self.signal(), &self.wakers)
+    }
+
+    /// The names of the locks, ordered by server and name, and truncated if they are very long. A
+    /// lock that was given twice is listed once.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.names.iter().map(LockName::shown).collect()
+    }
+
+    /// The [fencing tokens](crate::FencedGuard::token), in the order of [`names`](Self::names);
+    /// `None` for a lock that is not a fenced lock and whose token was not
+    /// [drawn](Self::draw_tokens). Local: no round trip.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<Option<u64>> {
+        let mut tokens = self.held.tokens();
+        tokens.resize(self.names.len(), None);
+        tokens
+    }
+
+    /// The fencing token of each lock, in the order of [`names`](Self::names). One round trip for each
+    /// lock that has no token yet, one after the other. As
+    /// [`LockGuard::draw_token`](crate::LockGuard::draw_token).
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let guard = Client::in_memory().lock_many(&["orders:42", "stock:7"]).lock()?;
+    /// assert_eq!(guard.draw_tokens()?.len(), 2);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::draw_token`](crate::LockGuard::draw_token): the first error. The tokens that
+    /// were drawn before stay with their locks.
+    pub fn draw_tokens(&self) -> Result<Vec<u64>, Error> {
+        self.held.draw_tokens()
+    }
+
+    /// Releases all of them, even if one cannot be released, and returns the outcome. `Ok` means
+    /// that all were held until now and are free. If one was lost before, the others are released
+    /// in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): the first error of any.
+    pub fn unlock(self) -> Result<(), Error> {
+        let held = self.check();
+        let released = release_all(self.held.close(), ReleaseMode::Answered);
+        held.and(released)
+    }
+}
+
+impl<T> Drop for MultiGuard<T> {
+    fn drop(&mut self) {
+        // A release that fails is queued. If the clock panics, each guard is dropped.
+        let guards = self.held.close();
+        panics::catch_panic(|| drop(release_all(guards, ReleaseMode::OnDrop)));
+    }
+}
+
+impl<T> fmt::Debug for MultiGuard<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MultiGuard")
+            .field("names", &self.names())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel::SystemClock;
+
+    use super::*;
+    use crate::core::acquire::acquire;
+    use crate::core::client_core::{ClientCore, StartMode, Target};
+    use crate::core::spec::LockSpec;
+    use crate::events::callbacks::Callbacks;
+    use crate::model::kind::Kind;
+    use crate::model::name::Prefix;
+    use crate::model::owner::LocalHolder;
+    use crate::model::settings::Settings;
+    use crate::model::wait::WaitSpec;
+    use crate::store::Memory;
+
+    #[test]
+    fn a_dropped_nested_guard_leaves_no_listener_behind() {
+        let (target, clock) = (Target::Memory(Memory::new()), Arc::new(SystemClock));
+        let core = ClientCore::start(
+            target,
+            clock,
+            Settings::default(),
+            Callbacks::default(),
+            StartMode::Connected,
+        );
+        let core = Arc::new(core.unwrap());
+        let take = |name| {
+            let spec = LockSpec::new(Arc::clone(&core), Kind::Reentrant, Prefix::new(""), name);
+            acquire(&spec.core().unwrap(), &spec, &LocalHolder::current_thread(), WaitSpec::ONE_TRY)
+                .unwrap()
+                .unwrap()
+        };
+        let take_both = || {
+            MultiGuard::<ThisThread>::new(["a", "b"].map(take).into_iter().enumerate().collect())
+        };
+        let outer = take_both().unwrap();
+        for _ in 0..1000 {
+            assert!(take_both().unwrap().is_held());
+        }
+        let holds = core.holds.all();
+        let listeners: Vec<usize> = holds.iter().map(|hold| hold.listeners()).collect();
+        assert_eq!(listeners, [1, 1]);
+        assert!(outer.is_held());
+    }
+}

@@ -1,0 +1,259 @@
+//! The members of a multi-lock that are plain locks of one client: they are acquired in batches.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use crate::core::acquire::count_not_acquired;
+use crate::core::acquire_many::{ManyAcquired, acquire_many};
+use crate::core::client_core::ClientCore;
+use crate::core::raw_guard::RawGuard;
+use crate::core::spec::Nesting;
+use crate::core::tries::{unacknowledged_release, unanswered, wait_for_own_releases};
+use crate::error::Error;
+use crate::locks::any_lock::MemberLock;
+use crate::locks::multi::acquire::{MultiAcquire, PartialAcquire};
+use crate::locks::multi::batch_queue::BatchQueue;
+use crate::model::kind::{Kind, Layout};
+use crate::model::owner::LocalHolder;
+use crate::model::release_no::ReleaseNo;
+use crate::model::sync::{Mutex, is_cancelled};
+use crate::model::wait::WaitSpec;
+use crate::store::Store;
+use crate::store::retry::RetryLimit;
+
+/// The most locks of one request. A server needs about 3 us for each.
+pub(crate) const MAX_BATCH: usize = 1000;
+
+/// That all members are plain locks of this client, with one holder and one lease.
+pub(crate) struct PlainLocks {
+    core: Arc<ClientCore>,
+    holder: LocalHolder,
+}
+
+impl PlainLocks {
+    /// `None` if the members are acquired one by one.
+    pub(crate) fn of(members: &[MemberLock]) -> Result<Option<Self>, Error> {
+        let [first, _, ..] = members else { return Ok(None) };
+        if matches!(first.owner, Some(LocalHolder::Named(_))) {
+            // The threads of a named owner take turns, name by name.
+            return Ok(None);
+        }
+        let policy = first.spec.lease_policy()?;
+        for member in members {
+            let (spec, own) = (&member.spec, member.spec.lease_policy()?);
+            let is_alike = spec.same_client(&first.spec)
+                && spec.kind == Kind::Reentrant
+                && spec.nesting == Nesting::Allowed
+                && spec.min_hold()?.is_none()
+                && member.owner == first.owner
+                && (own.lease, own.watched) == (policy.lease, policy.watched);
+            if !is_alike {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self { core: first.spec.core()?, holder: first.holder() }))
+    }
+
+    /// Acquires the members at `positions`, one try for each, and adds their guards to `partial`.
+    /// Returns the positions of the busy locks. Of all or none, a busy lock ends the acquire.
+    pub(crate) fn acquire(
+        &self,
+        acquire: &MultiAcquire<'_>,
+        partial: &mut PartialAcquire<'_>,
+        positions: Vec<usize>,
+        wait: WaitSpec<'_>,
+        all_or_none: bool,
+    ) -> Result<Vec<usize>, Error> {
+        let is_one_try = !wait.waits;
+        let wait = WaitSpec { waits: false, ..wait };
+        let mark = self.core.watchdog.releases.ledger().mark();
+        let request = BatchRequest { locks: self, acquire, wait, is_one_try, mark, all_or_none };
+        let mut busy = Vec::new();
+        // 1. What the holder has nests, one by one.
+        let (own, others): (Vec<usize>, Vec<usize>) =
+            positions.into_iter().partition(|position| self.is_own(acquire, *position));
+        for position in own {
+            request.check_time()?;
+            match acquire.acquire_member(position, wait)? {
+                Some(guard) => partial.add(position, guard),
+                None => busy.push(position),
+            }
+        }
+        if all_or_none && !busy.is_empty() {
+            return Ok(busy);
+        }
+        // 2. The others, batch by batch. Several threads send them and collect their answers.
+        let queue = BatchQueue::new(in_batches(&self.core.store, acquire.members, others, false));
+        let collected = Mutex::new((partial, busy, Ok(())));
+        queue.run(|batch| {
+            let answer = request.send(batch);
+            let (partial, busy, result) = &mut *collected.lock();
+            match answer {
+                Ok(answer) => {
+                    for (position, guard) in answer.guards {
+                        partial.add(position, guard);
+                    }
+                    busy.extend(answer.busy);
+                    queue.push(answer.unsent);
+                }
+                Err(error) => *result = mem::replace(result, Ok(())).and(Err(error)),
+            }
+            if result.is_err() || (all_or_none && !busy.is_empty()) {
+                queue.close();
+            }
+        });
+        let (_, mut busy, result) = collected.into_inner();
+        busy.sort_unstable();
+        result.map(|()| busy)
+    }
+
+    /// Whether the holder has the lock, or the client has cached it.
+    fn is_own(&self, acquire: &MultiAcquire<'_>, position: usize) -> bool {
+        let name = acquire.members.get(position).and_then(|member| member.spec.name().ok());
+        name.is_some_and(|name| {
+            self.core.holds.find_for(&name, &self.holder, Layout::Counted).is_some()
+        })
+    }
+}
+
+/// What is the same for all batches of an acquire.
+struct BatchRequest<'a> {
+    locks: &'a PlainLocks,
+    acquire: &'a MultiAcquire<'a>,
+    wait: WaitSpec<'a>,
+    /// Whether the acquire does not wait: then a refusal that a release of this client explains says
+    /// nothing.
+    is_one_try: bool,
+    /// Releases that began before may explain a refusal.
+    mark: ReleaseNo,
+    all_or_none: bool,
+}
+
+/// Locks that one request is for, by their positions.
+#[derive(Clone)]
+struct Batch {
+    positions: Vec<usize>,
+    /// Whether they were refused before, and the releases of this client have ended since.
+    is_asked_again: bool,
+}
+
+/// What has become of a batch.
+#[derive(Default)]
+struct BatchAnswer {
+    guards: Vec<(usize, RawGuard)>,
+    busy: Vec<usize>,
+    /// What is to be sent in other batches.
+    unsent: VecDeque<Batch>,
+}
+
+impl BatchRequest<'_> {
+    /// An error if the acquire was cancelled, or its time is over.
+    fn check_time(&self) -> Result<(), Error> {
+        let Self { locks, acquire, wait, .. } = self;
+        if is_cancelled(wait.cancel) {
+            return Err(acquire.cancelled_error());
+        }
+        if wait.deadline.is_some_and(|deadline| deadline <= acquire.clock.now()) {
+            return Err(unanswered(&locks.core, None));
+        }
+        Ok(())
+    }
+
+    /// Sends a batch.
+    fn send(&self, batch: Batch) -> Result<BatchAnswer, Error> {
+        self.check_time()?;
+        let Self { locks: PlainLocks { core, holder }, acquire, wait, all_or_none, .. } = *self;
+        let Batch { positions, is_asked_again } = batch;
+        let spec = |position: &usize| Some(&acquire.members.get(*position)?.spec);
+        let specs: Vec<_> = positions.iter().filter_map(spec).collect();
+        let (guards, refused) = match acquire_many(core, &specs, holder, wait, all_or_none)? {
+            ManyAcquired::Answered { guards, busy } => (guards, busy),
+            ManyAcquired::SeveralSlots => {
+                // The store knows by now that the server separates slots. If the names are of one
+                // slot already, each gets a request.
+                let (store, members) = (&core.store, acquire.members);
+                let mut unsent = in_batches(store, members, positions.clone(), is_asked_again);
+                if unsent.len() == 1 {
+                    let alone = |position| Batch { positions: vec![position], is_asked_again };
+                    unsent = positions.into_iter().map(alone).collect();
+                }
+                return Ok(BatchAnswer { unsent, ..BatchAnswer::default() });
+            }
+        };
+        let at = |index: usize| positions.get(index).copied();
+        let granted = guards.into_iter().filter_map(|(index, guard)| Some((at(index)?, guard)));
+        let guards = granted.collect();
+        let refused: Vec<usize> = refused.into_iter().filter_map(at).collect();
+        // A release of this client may have been on its way when the server refused a lock.
+        let (again, busy) = if self.is_one_try && !is_asked_again {
+            self.after_own_releases(positions, refused)
+        } else {
+            (Vec::new(), refused)
+        };
+        for position in &busy {
+            let Some(member) = acquire.members.get(*position) else { continue };
+            if self.is_one_try && self.is_explained(member) {
+                return Err(unacknowledged_release());
+            }
+            count_not_acquired(core, &member.spec, None);
+        }
+        let again = Some(Batch { positions: again, is_asked_again: true });
+        let unsent = again.filter(|batch| !batch.positions.is_empty()).into_iter().collect();
+        Ok(BatchAnswer { guards, busy, unsent })
+    }
+
+    /// Waits for the releases of this client that may explain the refusals. Returns what is to be
+    /// asked for again, and what is busy.
+    fn after_own_releases(
+        &self,
+        positions: Vec<usize>,
+        refused: Vec<usize>,
+    ) -> (Vec<usize>, Vec<usize>) {
+        let core = &self.locks.core;
+        let policy = core.policy_at(core.now(), self.wait, RetryLimit::UntilAnswered);
+        let is_over = |position: &usize| {
+            let name = self.acquire.members.get(*position).and_then(|it| it.spec.name().ok());
+            name.is_some_and(|name| wait_for_own_releases(core, &name, self.mark, &policy))
+        };
+        let (again, busy): (Vec<_>, Vec<_>) = refused.into_iter().partition(is_over);
+        if self.all_or_none && !again.is_empty() {
+            // Nothing of the batch was taken, and the server has named one lock: others may have
+            // been on their way too.
+            for position in &positions {
+                let _is_over = is_over(position);
+            }
+            return (positions, busy);
+        }
+        (again, busy)
+    }
+
+    /// Whether a release of this client explains a refusal still.
+    fn is_explained(&self, member: &MemberLock) -> bool {
+        let releases = &self.locks.core.watchdog.releases;
+        member.spec.name().is_ok_and(|name| releases.explain_refusal(&name, self.mark))
+    }
+}
+
+/// Cuts the positions into batches, each of one slot, in their order.
+fn in_batches(
+    store: &Store,
+    members: &[MemberLock],
+    positions: Vec<usize>,
+    is_asked_again: bool,
+) -> VecDeque<Batch> {
+    let mut positions: Vec<_> = positions
+        .into_iter()
+        .map(|position| {
+            let key = members.get(position).map(MemberLock::key).unwrap_or_default();
+            (store.hash_slot(&key).0, position)
+        })
+        .collect();
+    positions.sort_unstable();
+    let slots = positions.chunk_by(|(one, _), (other, _)| one == other);
+    slots
+        .flat_map(|slot| slot.chunks(MAX_BATCH))
+        .map(|batch| batch.iter().map(|(_, position)| *position).collect())
+        .map(|positions| Batch { positions, is_asked_again })
+        .collect()
+}

@@ -1,0 +1,169 @@
+//! Releases the locks of a multi-lock: all of them, even if one cannot be released.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::core::raw_guard::RawGuard;
+use crate::core::release::{ReleaseBatch, ReleaseInProgress};
+use crate::error::Error;
+use crate::locks::held_locks::RawGuards;
+use crate::locks::multi::batch_queue::BatchQueue;
+use crate::locks::multi::plain_locks::MAX_BATCH;
+use crate::model::panics::drop_payload;
+use crate::model::sync::Mutex;
+use crate::store::retry::RetryLimit;
+
+/// How the guards are released.
+#[derive(Clone, Copy)]
+pub(crate) enum ReleaseMode<'a> {
+    /// Each waits for its answer, and is sent again without one.
+    Answered,
+    /// As dropping the guard does.
+    OnDrop,
+    /// One attempt each, until this time of the clock at most. A release that fails is queued.
+    Once(Option<(&'a dyn Clock, Instant)>),
+}
+
+impl ReleaseMode<'_> {
+    /// How long one request may take from now on.
+    fn timeout(self) -> Duration {
+        match self {
+            Self::Once(Some((clock, end))) => end.saturating_duration_since(clock.now()),
+            Self::Once(None) | Self::Answered | Self::OnDrop => Duration::MAX,
+        }
+    }
+
+    fn release(self, guard: RawGuard) -> Result<(), Error> {
+        match self {
+            Self::Answered => guard.release(),
+            Self::OnDrop => guard.release_on_drop(),
+            Self::Once(_) => guard.release_within(self.timeout()),
+        }
+    }
+
+    /// Releases a batch of plain locks.
+    fn release_batch(self, batch: Vec<ReleaseInProgress>) -> Result<(), Error> {
+        let batch = match ReleaseBatch::of(batch) {
+            Ok(batch) => batch,
+            Err(releases) => return self.release_each(releases),
+        };
+        match self {
+            Self::Answered => batch.send(Duration::MAX, RetryLimit::UntilAnswered),
+            Self::OnDrop => batch.send_on_drop(),
+            Self::Once(_) => batch.send(self.timeout(), RetryLimit::One),
+        }
+    }
+
+    /// Releases them one by one. After a release that was not answered the others are queued.
+    fn release_each(self, releases: Vec<ReleaseInProgress>) -> Result<(), Error> {
+        let (mut result, mut answers) = (Ok(()), true);
+        for mut release in releases {
+            if !answers {
+                release.queue();
+                continue;
+            }
+            let sent = match self {
+                Self::Answered => release.send_until_answered(),
+                Self::OnDrop => release.send_on_drop(),
+                Self::Once(_) => release.send_within(self.timeout()),
+            };
+            answers = !sent.as_ref().is_err_and(Error::is_retryable);
+            result = result.and(sent);
+        }
+        result
+    }
+}
+
+/// Releases all, in the opposite order of the acquire, and returns the first error.
+///
+/// On one server, plain locks are released in batches and other locks one after the other. Different
+/// servers are told at the same time, so that a server that hangs delays no other.
+pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<(), Error> {
+    let mut servers: Vec<Vec<RawGuard>> = Vec::new();
+    for guard in guards.into_values().rev() {
+        // All guards of a server are of one client.
+        let is_same = |of: &&mut Vec<RawGuard>| of.first().is_some_and(|it| it.same_client(&guard));
+        match servers.iter_mut().find(is_same) {
+            Some(of) => of.push(guard),
+            None => servers.push(vec![guard]),
+        }
+    }
+    // The calling thread takes one server. The others get a thread each, and mostly there are none.
+    let Some(own) = servers.pop() else {
+        return Ok(());
+    };
+    thread::scope(|scope| {
+        let mut result = Ok(());
+        let mut others = Vec::new();
+        for guards in servers {
+            let thread = thread::Builder::new().name("lock-member".to_owned());
+            match thread.spawn_scoped(scope, move || release_on_server(guards, mode)) {
+                Ok(other) => others.push(other),
+                // The closure is dropped here, and its guards with it, which releases them.
+                Err(error) => result = Err(Error::Thread { reason: error.into() }),
+            }
+        }
+        result = result.and(release_on_server(own, mode));
+        for other in others {
+            // A panic would have dropped the guards of that thread, which releases them.
+            result = result.and(other.join().map_err(drop_payload).unwrap_or(Ok(())));
+        }
+        result
+    })
+}
+
+/// After a release that was not answered the others of that server are queued: each would wait for
+/// as long.
+fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(), Error> {
+    let (plain, others): (Vec<_>, Vec<_>) =
+        guards.into_iter().partition(RawGuard::is_released_in_batch);
+    let mut result = Ok(());
+    let queue = BatchQueue::new(batches(plain, &mut result));
+    let collected = Mutex::new((result, true));
+    queue.run(|batch| {
+        let answers = collected.lock().1;
+        let released = if answers {
+            mode.release_batch(batch)
+        } else {
+            batch.into_iter().for_each(ReleaseInProgress::queue);
+            Ok(())
+        };
+        let (result, answers) = &mut *collected.lock();
+        *answers &= !released.as_ref().is_err_and(Error::is_retryable);
+        *result = mem::replace(result, Ok(())).and(released);
+    });
+    let (mut result, mut answers) = collected.into_inner();
+    for guard in others {
+        let released = if answers { mode.release(guard) } else { guard.defer_release() };
+        answers = answers && !released.as_ref().is_err_and(Error::is_retryable);
+        result = result.and(released);
+    }
+    result
+}
+
+/// Ends the holds, and returns them in batches of one slot each. A hold that was lost before is an
+/// error.
+fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<ReleaseInProgress>> {
+    let mut open: BTreeMap<u16, Vec<ReleaseInProgress>> = BTreeMap::new();
+    let mut full = Vec::new();
+    for guard in guards {
+        let begun = match guard.begin_release() {
+            Ok(begun) => begun,
+            Err(error) => {
+                *result = mem::replace(result, Ok(())).and(Err(error));
+                continue;
+            }
+        };
+        let batch = open.entry(begun.slot()).or_default();
+        batch.push(begun);
+        if batch.len() == MAX_BATCH {
+            full.push(mem::take(batch));
+        }
+    }
+    full.extend(open.into_values().filter(|batch| !batch.is_empty()));
+    full
+}

@@ -1,0 +1,160 @@
+//! One acquire of a red lock: attempts at all servers at the same time, with pauses between them
+//! (DESIGN: red lock).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::core::raw_guard::RawGuard;
+use crate::core::release::SHORTEST_RELEASE;
+use crate::error::Error;
+use crate::locks::red::attempt::QuorumAttempt;
+use crate::locks::red::guard::{RedGuard, RedHold};
+use crate::locks::red::quorum::Quorum;
+use crate::locks::red::requests::AcquireRequest;
+use crate::model::backoff::Backoff;
+use crate::model::owner::LocalHolder;
+use crate::model::sync::{Parker, is_cancelled, park};
+use crate::model::wait::WaitSpec;
+use crate::store::retry::SHORTEST_CALL;
+
+/// One call that acquires the lock.
+pub(crate) struct RedAcquire<'a> {
+    /// With the threads of the current process.
+    pub(crate) quorum: Quorum,
+    /// How long each server is waited for.
+    pub(crate) server_timeout: Duration,
+    pub(crate) backoff: Backoff,
+    pub(crate) wait: WaitSpec<'a>,
+}
+
+/// How one attempt ended.
+enum AttemptOutcome<T> {
+    Granted(RedGuard<T>),
+    /// Other owners hold too many of the members.
+    Busy,
+    /// Too many servers have failed.
+    Failed(Error),
+}
+
+impl RedAcquire<'_> {
+    /// Attempts until it is granted or the wait ends. Failures of too many servers are retried for
+    /// as long as a client retries its own calls.
+    pub(crate) fn acquire<T>(&self) -> Result<Option<RedGuard<T>>, Error> {
+        let retry_timeout = self.quorum.retry_timeout();
+        let mut failing_since: Option<Instant> = None;
+        let mut attempts = 0;
+        loop {
+            let failure = match self.attempt()? {
+                AttemptOutcome::Granted(guard) => return Ok(Some(guard)),
+                AttemptOutcome::Busy => None,
+                AttemptOutcome::Failed(error) if error.is_retryable() => Some(error),
+                AttemptOutcome::Failed(error) => return Err(error),
+            };
+            let now = self.now();
+            let time_is_up =
+                !self.wait.waits || self.wait.deadline.is_some_and(|deadline| deadline <= now);
+            match failure {
+                None => failing_since = None,
+                // The last attempt that was answered found it busy, and the time was up before
+                // another was.
+                Some(_) if time_is_up && attempts > 0 && failing_since.is_none() => {
+                    return Ok(None);
+                }
+                Some(error) => {
+                    let since = *failing_since.get_or_insert(now);
+                    if time_is_up || now.saturating_duration_since(since) >= retry_timeout {
+                        return Err(error);
+                    }
+                }
+            }
+            if time_is_up {
+                return Ok(None);
+            }
+            if !self.wait.pause(self.quorum.shared.clock(), self.backoff.pause(attempts)) {
+                return Err(self.quorum.cancelled_error());
+            }
+            attempts = attempts.saturating_add(1);
+        }
+    }
+
+    /// Asks every server once. Ends soon after the deadline.
+    fn attempt<T>(&self) -> Result<AttemptOutcome<T>, Error> {
+        let Quorum { members, size, shared } = &self.quorum;
+        if is_cancelled(self.wait.cancel) {
+            return Err(self.quorum.cancelled_error());
+        }
+        let parker = Parker::new();
+        let (name, votes) = (self.quorum.name(), &shared.votes);
+        let attempt = QuorumAttempt::new(name, members.len(), *size, votes, &parker);
+        let attempt = Arc::new(attempt);
+        let start = self.now();
+        // 1. Ask all servers at the same time. The owner is this thread, not those that send.
+        let caller = LocalHolder::current_thread();
+        for position in 0..members.len() {
+            let request = AcquireRequest::new(&attempt, members, &caller, position, None);
+            shared.acquire(request, start, self.server_timeout);
+        }
+        // 2. Wait until there is a majority, or there cannot be one.
+        self.wait_until_decided(&attempt, &parker, start);
+        drop(parker);
+        // 3. With a majority it is held. Members that are granted later join it.
+        if attempt.grant() {
+            let (quorum, timeout) = (self.quorum.clone(), self.server_timeout);
+            let hold = RedHold::new(attempt, quorum, caller, timeout, start);
+            // If upkeep cannot start, the guard is dropped, which releases all.
+            let guard = RedGuard::new(hold);
+            return Ok(guard.map_or_else(AttemptOutcome::Failed, AttemptOutcome::Granted));
+        }
+        // 4. Else what was granted is released everywhere.
+        self.roll_back(&attempt)
+            .map(|error| error.map_or(AttemptOutcome::Busy, AttemptOutcome::Failed))
+    }
+
+    fn wait_until_decided(&self, attempt: &QuorumAttempt, parker: &Parker, start: Instant) {
+        let (clock, cancel) = (self.quorum.shared.clock(), self.wait.cancel);
+        // An attempt that begins just before the deadline gets answers, so that it is no error.
+        let deadline = self.wait.deadline.map(|deadline| deadline.max(start + SHORTEST_CALL));
+        let end = start + self.server_timeout;
+        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        while !attempt.is_decided() && !is_cancelled(cancel) && self.now() < end {
+            park(clock, parker, Some(end), cancel);
+        }
+    }
+
+    /// Releases what an attempt without a majority was granted. Returns its error, or `None` if
+    /// others hold too many of the members.
+    fn roll_back(&self, attempt: &QuorumAttempt) -> Result<Option<Error>, Error> {
+        let Quorum { members, size, shared } = &self.quorum;
+        let was_cancelled = !attempt.is_decided() && is_cancelled(self.wait.cancel);
+        let (guards, mut errors, unanswered) = attempt.close();
+        // A majority was granted, and it expired before it was complete.
+        let late = guards.len() >= *size;
+        let lost = late.then(|| guards.values().find_map(|guard| RawGuard::check(guard).err()));
+        // A caller that has cancelled does not wait for releases.
+        let end = if was_cancelled { Some(self.now()) } else { self.wait.deadline };
+        let end = end.map(|end| end.max(self.now() + SHORTEST_RELEASE));
+        shared.release(guards, *size, self.server_timeout, end, false);
+        if was_cancelled {
+            return Err(self.quorum.cancelled_error());
+        }
+        if let Some(lost) = lost.flatten() {
+            return Ok(Some(lost));
+        }
+        errors.extend((0..unanswered).map(|_| Error::OutcomeUnknown {
+            operation: "acquire",
+            reason: format!("no answer within {:?}", self.server_timeout).into(),
+        }));
+        if errors.len() + size <= members.len() {
+            return Ok(None);
+        }
+        // Without the permanent errors alone, the next attempt may find a majority.
+        let permanent = errors.iter().filter(|error| !error.is_retryable());
+        let is_permanent = permanent.count() + size > members.len();
+        let error = errors.iter().find(|error| error.is_retryable() != is_permanent);
+        Ok(error.cloned())
+    }
+
+    fn now(&self) -> Instant {
+        self.quorum.shared.clock().now()
+    }
+}

@@ -1,0 +1,97 @@
+//! The members of a red lock, one on each server, and how many of them are a quorum.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Reason};
+use crate::locks::any_lock::MemberLock;
+use crate::locks::red::servers::RedServers;
+use crate::store::retry::RetryLimit;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Quorum {
+    pub(crate) members: Arc<[MemberLock]>,
+    /// How many members are a majority.
+    pub(crate) size: usize,
+    pub(crate) shared: Arc<RedServers>,
+}
+
+/// Of two servers neither may fail. That is a multi-lock, with twice the risk.
+const MIN_SERVERS: usize = 3;
+
+/// The bounds of the default server timeout.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(50);
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The default server timeout is the lease divided by this.
+const DEFAULT_LEASE_DIVISOR: u32 = 20;
+
+/// A server timeout is at most the lease divided by this.
+const MAX_LEASE_DIVISOR: u32 = 3;
+
+impl Quorum {
+    pub(crate) fn new(mut members: Vec<MemberLock>) -> Result<Self, Error> {
+        if members.len() < MIN_SERVERS {
+            let count = members.len();
+            return Err(invalid(format!("{count} locks; it takes at least {MIN_SERVERS}")));
+        }
+        for (position, member) in members.iter().enumerate() {
+            if members.iter().skip(position + 1).any(|other| other.host() == member.host()) {
+                return Err(invalid(format!("duplicate server {}", member.host())));
+            }
+        }
+        for member in &mut members {
+            // A server that does not answer counts as not granting. The next attempt asks it again.
+            member.spec.retries = RetryLimit::One;
+        }
+        // A client that was shut down is a server that fails: any client's clock will do.
+        let clock = members.iter().map(MemberLock::clock).reduce(Result::or);
+        let clock = clock.ok_or_else(|| invalid("the list of locks is empty"))??;
+        let shared = Arc::new(RedServers::new(members.len(), clock));
+        Ok(Self { size: members.len() / 2 + 1, members: members.into(), shared })
+    }
+
+    pub(crate) fn change(&mut self, change: impl FnMut(&mut MemberLock)) {
+        let mut members = self.members.to_vec();
+        members.iter_mut().for_each(change);
+        self.members = members.into();
+    }
+
+    /// The name in messages: that on the first server.
+    pub(crate) fn name(&self) -> String {
+        self.members.first().map(MemberLock::shown).unwrap_or_default()
+    }
+
+    /// How long the servers are waited for: `timeout` if it is set and fits the lease.
+    pub(crate) fn server_timeout(&self, timeout: Option<Duration>) -> Result<Duration, Error> {
+        let mut lease = Duration::MAX;
+        for member in &*self.members {
+            lease = lease.min(member.spec.lease()?);
+        }
+        let max = lease / MAX_LEASE_DIVISOR;
+        let Some(timeout) = timeout else {
+            let default = lease / DEFAULT_LEASE_DIVISOR;
+            return Ok(default.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT).min(max));
+        };
+        if timeout.is_zero() || timeout > max {
+            let reason = format!("{timeout:?}; it must be more than zero and at most {max:?}");
+            return Err(Error::invalid_setting("server_timeout", reason));
+        }
+        Ok(timeout)
+    }
+
+    /// How long failures of too many servers are retried: the longest time of any of the clients.
+    pub(crate) fn retry_timeout(&self) -> Duration {
+        let timeouts = self.members.iter().filter_map(|member| member.retry_timeout().ok());
+        timeouts.max().unwrap_or_default()
+    }
+
+    /// The error of a caller that has cancelled.
+    pub(crate) fn cancelled_error(&self) -> Error {
+        Error::Cancelled { name: self.name() }
+    }
+}
+
+fn invalid(reason: impl Into<Reason>) -> Error {
+    Error::invalid_setting("red_lock", reason)
+}

@@ -1,0 +1,236 @@
+//! The requests to one server: acquires of the member lock, releases and extensions of the hold.
+//! A request reports its outcome when the request is dropped, even if it was never sent.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::core::acquire::{acquire, acquire_missing};
+use crate::core::client_core::ClientCore;
+use crate::core::raw_guard::RawGuard;
+use crate::core::release::ReleaseInProgress;
+use crate::error::Error;
+use crate::events::report::Warning;
+use crate::locks::any_lock::MemberLock;
+use crate::locks::held_locks::{Extension, HeldLocks, MemberHold};
+use crate::locks::red::answers::QuorumAnswers;
+use crate::locks::red::attempt::{QuorumAttempt, SentAcquire};
+use crate::locks::red::lane::{Refusal, Request};
+use crate::model::owner::LocalHolder;
+use crate::model::wait::WaitSpec;
+use crate::ops::RENEW;
+use crate::store::retry::RetryLimit;
+
+/// The word for a release in errors.
+pub(crate) const RELEASE: &str = "release";
+
+/// Asks one server for its member lock.
+#[derive(Debug)]
+pub(crate) struct AcquireRequest {
+    attempt: Arc<QuorumAttempt>,
+    members: Arc<[MemberLock]>,
+    holder: LocalHolder,
+    position: usize,
+    /// When the red lock was granted, if this member is missing from it.
+    held_since: Option<Instant>,
+    answer: Result<Option<RawGuard>, Error>,
+}
+
+/// A request to one server about the hold of the member lock.
+#[derive(Debug)]
+pub(crate) struct HoldRequest {
+    task: HoldTask,
+    all: Arc<QuorumAnswers>,
+    result: Result<(), Error>,
+}
+
+/// The task that a server gets for a hold.
+#[derive(Debug)]
+pub(crate) enum HoldTask {
+    /// A release. With `on_drop` nothing waits for the reply, as when a guard is dropped.
+    Release {
+        release: Option<ReleaseInProgress>,
+        on_drop: bool,
+    },
+    Extend {
+        held: Arc<HeldLocks>,
+        member: MemberHold,
+        extension: Extension,
+    },
+}
+
+impl AcquireRequest {
+    /// For the owner of that member, or for `caller` if it has none.
+    pub(crate) fn new(
+        attempt: &Arc<QuorumAttempt>,
+        members: &Arc<[MemberLock]>,
+        caller: &LocalHolder,
+        position: usize,
+        held_since: Option<Instant>,
+    ) -> Self {
+        let (attempt, members) = (Arc::clone(attempt), Arc::clone(members));
+        let owner = members.get(position).and_then(|member| member.owner.clone());
+        let holder = owner.unwrap_or_else(|| caller.clone());
+        let reason = "the thread that sent it panicked".into();
+        let answer = Err(Error::OutcomeUnknown { operation: "acquire", reason });
+        Self { attempt, members, holder, position, held_since, answer }
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+
+    fn member(&self) -> Option<&MemberLock> {
+        self.members.get(self.position)
+    }
+
+    /// Asks the server for the lock, unless another member has the vote of that server.
+    fn take(&self, member: &MemberLock, now: Instant) -> Result<Option<RawGuard>, Error> {
+        let (core, name) = (member.spec.core()?, member.spec.name()?);
+        if let Some(run_id) = core.run_id(&name, WaitSpec::ONE_TRY)? {
+            let voter = self.members.get(self.attempt.voter(self.position, run_id));
+            if let Some(voter) = voter.filter(|voter| !std::ptr::eq(*voter, member)) {
+                let servers = [voter.host().to_owned(), member.host().to_owned()];
+                let warning = Warning::SharedServer { servers };
+                let reason = warning.to_string();
+                core.events.warn_once(warning);
+                return Err(Error::invalid_setting("red_lock", reason));
+            }
+        }
+        match self.held_since {
+            None => {
+                let wait = WaitSpec { cancel: Some(&self.attempt.cancel), ..WaitSpec::ONE_TRY };
+                acquire(&core, &member.spec, &self.holder, wait)
+            }
+            Some(since) => {
+                let held_for = now.saturating_duration_since(since);
+                acquire_missing(&member.spec, &self.holder, held_for)
+            }
+        }
+    }
+}
+
+impl Request for AcquireRequest {
+    fn send(&mut self, now: Instant) {
+        // 1. From now on a grant may come, even if the attempt has ended by then.
+        let sent = self.member().and_then(|member| {
+            let (core, name) = (member.spec.core().ok()?, member.spec.name().ok()?);
+            Some(SentAcquire::new(&core, name))
+        });
+        self.attempt.sent(self.position, sent);
+        // 2. While the request was queued, the attempt may have ended, or the answer to an earlier
+        //    request may have come.
+        let member = self.member().filter(|_| self.attempt.held.wants(self.position));
+        self.answer = member.map_or(Ok(None), |member| self.take(member, now));
+    }
+
+    fn refuse(mut self, refusal: Refusal) {
+        self.answer = match refusal {
+            // A full queue is contention, and no error.
+            Refusal::QueueFull => Ok(None),
+            Refusal::NoThread(reason) => Err(Error::Thread { reason }),
+            Refusal::Stuck => {
+                let server = self.member().map(|member| member.server.clone()).unwrap_or_default();
+                let reason = "the previous request is still unanswered".into();
+                Err(Error::Unreachable { server, reason })
+            }
+        };
+    }
+
+    fn core(&self) -> Option<Arc<ClientCore>> {
+        self.member()?.spec.core().ok()
+    }
+}
+
+impl Drop for AcquireRequest {
+    fn drop(&mut self) {
+        self.attempt.answered(self.position, mem::replace(&mut self.answer, Ok(None)));
+    }
+}
+
+impl HoldRequest {
+    pub(crate) fn new(task: HoldTask, all: &Arc<QuorumAnswers>) -> Self {
+        let reason = "it was not sent in time".into();
+        let result = Err(Error::OutcomeUnknown { operation: task.operation(), reason });
+        Self { task, all: Arc::clone(all), result }
+    }
+}
+
+impl HoldTask {
+    /// The word for it in errors.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Release { .. } => RELEASE,
+            Self::Extend { .. } => RENEW,
+        }
+    }
+}
+
+impl Request for HoldRequest {
+    fn send(&mut self, _now: Instant) {
+        match &mut self.task {
+            HoldTask::Release { release: Some(release), on_drop: true } => {
+                self.result = release.send_on_drop();
+            }
+            HoldTask::Release { release: Some(release), on_drop: false } => {
+                self.result = release.send_once();
+            }
+            HoldTask::Release { release: None, .. } => {}
+            HoldTask::Extend { held, member, extension } => {
+                self.result = held.extend_member(member, *extension, RetryLimit::One);
+            }
+        }
+    }
+
+    fn refuse(self, _refusal: Refusal) {}
+
+    fn core(&self) -> Option<Arc<ClientCore>> {
+        match &self.task {
+            HoldTask::Release { release, .. } => release.as_ref().map(ReleaseInProgress::core),
+            HoldTask::Extend { member, .. } => Some(Arc::clone(&member.core)),
+        }
+    }
+}
+
+impl Drop for HoldRequest {
+    fn drop(&mut self) {
+        // The report comes first, as the next line may panic. A release that was not sent is queued
+        // by its drop.
+        self.all.answered(mem::replace(&mut self.result, Ok(())));
+        if let HoldTask::Release { release, .. } = &mut self.task {
+            drop(release.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::any_lock::AsMember;
+    use crate::model::sync::Parker;
+    use crate::store::memory::Memory;
+    use crate::store::retry::RetryLimit;
+    use crate::{Client, Clock, SystemClock};
+
+    #[test]
+    fn a_member_that_has_joined_is_not_asked_again() {
+        let memory = Memory::new();
+        let client = Client::builder().in_memory(&memory).build().unwrap();
+        let mut member = client.lock("a").as_member();
+        member.spec.retries = RetryLimit::One;
+        let members: Arc<[MemberLock]> = Arc::new([member]);
+        let attempt =
+            Arc::new(QuorumAttempt::new("a".to_owned(), 1, 1, &Arc::default(), &Parker::new()));
+        let (caller, now) = (LocalHolder::current_thread(), SystemClock.now());
+        let request = |held_since| AcquireRequest::new(&attempt, &members, &caller, 0, held_since);
+        request(None).send(now);
+        assert!(attempt.grant());
+        // A request would fail.
+        memory.set_unreachable(true);
+        request(Some(now)).send(now);
+        memory.set_unreachable(false);
+        assert_eq!(attempt.held.held(), 1);
+        drop(attempt.close());
+        assert!(memory.fields("a").is_empty());
+    }
+}

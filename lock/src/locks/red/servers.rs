@@ -1,0 +1,178 @@
+//! What the clones of a red lock share: the threads for each server, which member has the vote of
+//! which server, and the timer that asks for missing members.
+
+use std::mem;
+use std::panic::RefUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{BuildError, Clock, Period};
+
+use crate::error::{Error, Reason};
+use crate::locks::held_locks::RawGuards;
+use crate::locks::red::answers::QuorumAnswers;
+use crate::locks::red::attempt::ServerVotes;
+use crate::locks::red::lane::Lane;
+use crate::locks::red::requests::{AcquireRequest, HoldRequest, HoldTask};
+use crate::model::fork::HomeProcess;
+use crate::model::sync::Mutex;
+use crate::model::{HashedWheelTimer, PeriodicTimeout};
+
+#[derive(Debug)]
+pub(crate) struct RedServers {
+    home: HomeProcess,
+    clock: Arc<dyn Clock>,
+    lanes: Vec<ServerLanes>,
+    pub(crate) votes: Arc<ServerVotes>,
+    /// Asks for missing members, on a thread of its own. Made when it is first needed.
+    upkeep: Mutex<Option<Arc<HashedWheelTimer>>>,
+}
+
+/// The lanes of one server. Requests about holds have a lane of their own: a refused acquire waits
+/// for the releases of its own client, so all threads of the acquire lane may wait for a release.
+#[derive(Debug)]
+struct ServerLanes {
+    acquires: Arc<Lane<AcquireRequest>>,
+    holds: Arc<Lane<HoldRequest>>,
+}
+
+/// An acquire beyond that is refused, as if the lock were busy.
+const MAX_QUEUED_ACQUIRES: usize = 256;
+
+/// A release beyond that is left to the client's watchdog, and an extension beyond that is refused.
+const MAX_QUEUED_OF_HOLDS: usize = 4096;
+
+/// The resolution of the upkeep. As the watchdog's, whose renewals it accompanies.
+const UPKEEP_TICK: Duration = Duration::from_millis(10);
+
+/// Each bucket costs memory, and there are few holds: one for each thread or owner at most.
+const UPKEEP_BUCKETS: usize = 64;
+
+// The threads catch panics, and their state changes under locks that do not poison.
+impl RefUnwindSafe for RedServers {}
+
+impl RedServers {
+    pub(crate) fn new(servers: usize, clock: Arc<dyn Clock>) -> Self {
+        let lanes = |_| ServerLanes {
+            acquires: Lane::new(&clock, MAX_QUEUED_ACQUIRES),
+            holds: Lane::new(&clock, MAX_QUEUED_OF_HOLDS),
+        };
+        let lanes = (0..servers).map(lanes).collect();
+        let (home, upkeep) = (HomeProcess::new(), Mutex::new(None));
+        Self { home, clock, lanes, votes: Arc::default(), upkeep }
+    }
+
+    /// Whether its threads are in the current process.
+    pub(crate) fn is_current(&self) -> bool {
+        self.home.is_current()
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Asks one server, for a caller that waits for `timeout` from `now` on. If the lane is stuck or
+    /// full, the request reports that at once.
+    pub(crate) fn acquire(&self, request: AcquireRequest, now: Instant, timeout: Duration) {
+        // There are lanes for each member.
+        if let Some(lanes) = self.lanes.get(request.position()) {
+            lanes.acquires.send(request, now, timeout);
+        }
+    }
+
+    /// Releases on all servers, and waits for the answers: for `timeout`, and at most until `end`.
+    /// If `on_drop`, a release counts as answered when it was sent. Returns the results, and how
+    /// many servers have not answered. A release that cannot be sent is queued with the client's
+    /// watchdog.
+    pub(crate) fn release(
+        &self,
+        guards: RawGuards,
+        enough: usize,
+        timeout: Duration,
+        end: Option<Instant>,
+        on_drop: bool,
+    ) -> (Vec<Result<(), Error>>, usize) {
+        // All holds end in this process first, so that none counts as held while the others are sent.
+        let begun = guards.into_iter().map(|(position, guard)| {
+            let task = |release| HoldTask::Release { release: Some(release), on_drop };
+            (position, guard.begin_release().map(task))
+        });
+        self.ask(begun.collect(), enough, timeout, end)
+    }
+
+    /// Asks servers about their holds, and waits for the answers: for `timeout`, and at most until
+    /// `end`. Returns the results, and how many servers have not answered. A task that is an error
+    /// is its own result.
+    pub(crate) fn ask(
+        &self,
+        tasks: Vec<(usize, Result<HoldTask, Error>)>,
+        enough: usize,
+        timeout: Duration,
+        end: Option<Instant>,
+    ) -> (Vec<Result<(), Error>>, usize) {
+        if tasks.is_empty() {
+            return (Vec::new(), 0);
+        }
+        let all = Arc::new(QuorumAnswers::new(tasks.len(), enough));
+        // 1. Have the threads of each server send its request.
+        let start = self.clock.now();
+        for (position, task) in tasks {
+            match (task, self.lanes.get(position)) {
+                (Ok(task), Some(lanes)) => {
+                    lanes.holds.send(HoldRequest::new(task, &all), start, timeout);
+                }
+                (task, _) => all.answered(task.map(drop)),
+            }
+        }
+        // 2. Wait for the answers.
+        let longest = start + timeout;
+        all.wait(self.clock(), start, end.map_or(longest, |end| end.min(longest)))
+    }
+
+    /// Runs `task` each time `interval` has passed, on a thread of its own, until it is
+    /// cancelled. It must not block.
+    pub(crate) fn every(
+        &self,
+        interval: Duration,
+        task: impl FnMut() + Send + 'static,
+    ) -> Result<PeriodicTimeout, Error> {
+        let failed = |reason| Error::Thread { reason };
+        let timer = self.upkeep().map_err(|error| failed(Reason::caused_by(error)))?;
+        let period = Period::fixed_delay(interval);
+        timer.schedule_periodic(interval, period, task).map_err(|error| {
+            // Its thread has ended, as after a panic of the clock. The next call makes another.
+            drop(self.upkeep.lock().take_if(|other| Arc::ptr_eq(other, &timer)));
+            failed(Reason::caused_by(error))
+        })
+    }
+
+    fn upkeep(&self) -> Result<Arc<HashedWheelTimer>, BuildError> {
+        if let Some(timer) = &*self.upkeep.lock() {
+            return Ok(Arc::clone(timer));
+        }
+        // Built with nothing locked, as it asks the clock. If two threads build one, the first is
+        // kept.
+        let timer = HashedWheelTimer::builder()
+            .tick_duration(UPKEEP_TICK)
+            .ticks_per_wheel(UPKEEP_BUCKETS)
+            .thread_name("lock-member")
+            .clock(Arc::clone(&self.clock))
+            .build()?;
+        Ok(Arc::clone(self.upkeep.lock().get_or_insert_with(|| Arc::new(timer))))
+    }
+}
+
+impl Drop for RedServers {
+    fn drop(&mut self) {
+        if self.is_current() {
+            for ServerLanes { acquires, holds } in &self.lanes {
+                acquires.close();
+                holds.close();
+            }
+        } else {
+            // A child's copy. The parent's threads may have locked its mutexes: never dropped.
+            mem::forget((mem::take(&mut self.lanes), mem::take(&mut self.votes)));
+            mem::forget(self.upkeep.get_mut().take());
+        }
+    }
+}

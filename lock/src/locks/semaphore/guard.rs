@@ -1,0 +1,200 @@
+//! The guard of permits that are a number (DESIGN: semaphores).
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::core::client_core::ClientCore;
+use crate::core::named::{DEDUP_MARGIN, begin_request};
+use crate::core::release::{late_release, send_on_drop, send_releases};
+use crate::error::{Error, LostReason};
+use crate::ledger::release::{GRACE, MAX_PAUSE, Release, ReleaseOp};
+use crate::model::name::LockName;
+use crate::model::release_no::ReleaseNo;
+use crate::ops::GiveBackPermits;
+use crate::store::retry::RetryLimit;
+use crate::watchdog::settle::NotReleased;
+
+/// Permits of a [`Semaphore`](crate::Semaphore) that are held. Dropping the guard gives them back.
+///
+/// Unlike a [`LockGuard`](crate::LockGuard) the guard can be sent to another thread. The permits
+/// have no owner and no lease: they are held until they are given back, or until somebody deletes
+/// the semaphore. [`forget`](Self::forget) leaves them taken, to be given back by
+/// [`Semaphore::release`](crate::Semaphore::release).
+///
+/// **Drop.** Dropping the guard sends the release and does not wait for the
+/// [answer](crate::guide::dropping). The drop takes one command timeout at most, and never panics.
+/// The background sends a release that is not acknowledged again, for almost a minute: until
+/// shortly before the server forgets the first copy, so that all copies count once. If the server
+/// is away for longer, **the permits stay taken**.
+/// [`release`](Self::release) waits and returns the outcome. The
+/// [shutdown](crate::Client::shutdown) of the client does not end the guard: dropping it gives the
+/// permits back even after that. In the child of a fork dropping it does nothing: the permits are
+/// the parent's.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let downloads = client.semaphore("downloads");
+/// downloads.try_set_permits(3)?;
+/// let guard = downloads.acquire(2)?;
+/// assert_eq!(downloads.available_permits()?, 1);
+/// std::thread::spawn(move || drop(guard)).join().unwrap();
+/// assert_eq!(downloads.available_permits()?, 3);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[must_use = "the permits are given back as soon as this is dropped"]
+#[clippy::has_significant_drop]
+pub struct SemaphoreGuard {
+    core: Arc<ClientCore>,
+    name: LockName,
+    /// Zero once they are given back or forgotten.
+    permits: u32,
+    /// The release, once it has begun: if the clock panics, the renewal thread sends it.
+    begun: Option<ReleaseNo>,
+    granted_at: Instant,
+}
+
+/// For how long a release is queued. The server remembers a call for [`DEDUP_MARGIN`] after the
+/// last copy that its caller sent; a queued copy is sent [`GRACE`] longer, and one pause later.
+const RETRY_TIME: Duration = DEDUP_MARGIN.saturating_sub(GRACE).saturating_sub(MAX_PAUSE);
+
+impl SemaphoreGuard {
+    pub(crate) fn new(core: Arc<ClientCore>, name: LockName, permits: u32) -> Self {
+        let granted_at = core.now();
+        Self { core, name, permits, begun: None, granted_at }
+    }
+
+    /// How many permits it holds.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// The semaphore's name, truncated if it is very long.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.name.shown()
+    }
+
+    /// Gives the permits back, waits for the answer, and returns the outcome. Wakes waiters.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Lost`] - the semaphore was deleted, or its number of permits was raised so far
+    ///   that these do not fit; or this process is a fork of the guard's. Nothing was given back.
+    ///   Permanent.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the release within twice the command timeout. The background sends the
+    ///   release again, as after a drop.
+    /// * [`Error::WrongType`] - the semaphore's key holds something else by now.
+    pub fn release(mut self) -> Result<(), Error> {
+        if !self.core.is_current() {
+            return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
+        }
+        if self.permits == 0 {
+            return Ok(());
+        }
+        let (no, operation) = self.begin();
+        let timeout = self.core.settings.retry_timeout();
+        let released = self.send(no, &operation, timeout, RetryLimit::UntilAnswered);
+        self.permits = 0;
+        released
+    }
+
+    /// Leaves the permits taken. They are given back by
+    /// [`Semaphore::release`](crate::Semaphore::release), from any client.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let downloads = client.semaphore("downloads");
+    /// downloads.try_set_permits(1)?;
+    /// downloads.acquire(1)?.forget();
+    /// assert_eq!(downloads.available_permits()?, 0);
+    /// downloads.release(1)?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn forget(mut self) {
+        self.permits = 0;
+    }
+
+    fn begin(&mut self) -> (ReleaseNo, ReleaseOp) {
+        let core = &*self.core;
+        let request = begin_request(core, &self.name);
+        let id = (self.name.clone(), request.owner().clone());
+        let give_back = GiveBackPermits::new(self.name.clone(), self.permits, request);
+        let operation: ReleaseOp = Arc::new(give_back);
+        let release = Release::of_request(id, Arc::clone(&operation), RETRY_TIME, None);
+        let no = core.watchdog.releases.begin(release);
+        self.begun = Some(no);
+        (no, operation)
+    }
+
+    fn send(
+        &self,
+        no: ReleaseNo,
+        operation: &ReleaseOp,
+        timeout: Duration,
+        limit: RetryLimit,
+    ) -> Result<(), Error> {
+        // The permits have no lease that could end.
+        let in_time = |_now| true;
+        let sent =
+            send_releases(&self.core, &[no], operation, &self.name, (timeout, limit), in_time);
+        sent?.verdict.map_err(|not_released| match not_released {
+            NotReleased::Lost(reason) => Error::Lost { name: self.name(), reason },
+            NotReleased::Unknown => late_release(),
+        })
+    }
+
+    /// Gives the permits back without waiting for the reply, unless the client's settings say so or
+    /// the release cannot be sent at once.
+    fn release_on_drop(&mut self) -> Result<(), Error> {
+        let (no, operation) = self.begin();
+        let (core, name) = (&*self.core, &self.name);
+        let wait = |left| self.send(no, &operation, left, RetryLimit::One);
+        // If too many are queued, that is counted.
+        let queue = || {
+            core.watchdog.releases.queue(no, core.now());
+        };
+        send_on_drop(core, name, false, wait, queue, |limit| {
+            core.watchdog.send_unread(&[no], (name, &operation), core.now(), limit)
+        })
+    }
+}
+
+impl Drop for SemaphoreGuard {
+    fn drop(&mut self) {
+        if !self.core.is_current() {
+            // The mutexes inside are the parent's, and may be locked.
+            mem::forget(Arc::clone(&self.core));
+            return;
+        }
+        if self.permits == 0 {
+            return;
+        }
+        let core = Arc::clone(&self.core);
+        let context = &core.watchdog.context;
+        // A release that fails is queued.
+        let is_done =
+            self.begun.is_none() && context.catch_panic(|| drop(self.release_on_drop())).is_some();
+        if !is_done && let Some(no) = self.begun {
+            let now = context.catch_panic(|| core.now()).unwrap_or(self.granted_at);
+            core.watchdog.releases.queue(no, now);
+        }
+    }
+}
+
+impl fmt::Debug for SemaphoreGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("SemaphoreGuard")
+            .field("name", &self.name())
+            .field("permits", &self.permits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! The count-down latch: threads wait until others have counted it down to zero.
+
+use std::time::{Duration, Instant};
+
+use crate::core::client_core::ClientCore;
+use crate::core::named::{NamedObject, not_a_number, wait_for_grant};
+use crate::core::tries::{Try, TryAnswer};
+use crate::error::Error;
+use crate::events::acquires::AcquireKind;
+use crate::model::name::LockName;
+use crate::model::wait::Wait;
+use crate::model::wait_mode::WakeHint;
+use crate::ops::{Change, ChangeLatch, Number};
+use crate::store::retry::{RetryPolicy, map_failure};
+
+/// A count that clients count down, and that threads wait for. Cheap to make, to clone and to
+/// share; it holds nothing by itself.
+///
+/// The latch is open while there is no count: before [`try_set_count`](Self::try_set_count), and
+/// after the count has reached zero. So it can be used again. A waiter must know that the count was
+/// set.
+///
+/// Each call counts once, even if it has to be sent again: the server remembers its answer, under a
+/// separate key. A client has as many of these keys as it has calls in progress at once. They live
+/// for 72 s with the default command timeout. A process that dies does not count down; a count has
+/// no lease.
+///
+/// The idea, the key and the messages are Redisson's (`RCountDownLatch`), which follows
+/// `java.util.concurrent`. Unlike in Redisson, [`delete`](Self::delete) wakes the waiters.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let parts = client.count_down_latch("parts");
+/// parts.try_set_count(2)?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..2 {
+///         scope.spawn(|| parts.count_down());
+///     }
+///     parts.wait()
+/// })?;
+/// assert_eq!(parts.count()?, 0);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CountDownLatch {
+    named: NamedObject,
+}
+
+impl CountDownLatch {
+    pub(crate) fn new(named: NamedObject) -> Self {
+        Self { named }
+    }
+
+    /// Sets the count if there is none. False if there is one. At least 1, and at most
+    /// 9,223,372,036,854,775,807.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidName`], [`Error::InvalidCount`] - permanent, nothing was sent.
+    /// * [`Error::WrongType`] - the key holds something that is not a number. Permanent.
+    /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
+    ///   do it, for twice the command timeout. A server that is out of memory refuses to set a
+    ///   count, but not to count down.
+    /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. The
+    ///   command may have run.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
+    pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
+        let reason = match i64::try_from(count) {
+            Ok(0) => "a latch without a count is open already",
+            Ok(count) => return self.change(Change::Set(count)),
+            Err(_) => "the most is 9,223,372,036,854,775,807",
+        };
+        Err(Error::InvalidCount { count: count.into(), reason: reason.to_owned() })
+    }
+
+    /// Counts down by one. At zero all waiters wake. Without a count it does nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_count`](Self::try_set_count).
+    pub fn count_down(&self) -> Result<(), Error> {
+        self.change(Change::CountDown).map(|_| ())
+    }
+
+    /// The count; zero if the latch is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_count`](Self::try_set_count).
+    pub fn count(&self) -> Result<u64, Error> {
+        self.named.number().map(|count| u64::try_from(count).unwrap_or(0))
+    }
+
+    /// Deletes the count, which opens the latch and wakes all waiters. False if there was none.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_count`](Self::try_set_count).
+    pub fn delete(&self) -> Result<bool, Error> {
+        self.change(Change::Delete)
+    }
+
+    /// Waits until the latch is open, as long as it takes.
+    ///
+    /// The wait does not poll: the last count wakes it. If that message is lost, or the key
+    /// disappears without one, it asks again after at most one second.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_count`](Self::try_set_count).
+    pub fn wait(&self) -> Result<(), Error> {
+        if self.wait_with(Wait::forever())? {
+            return Ok(());
+        }
+        // Not reached: a wait without a limit does not time out.
+        Err(Error::Cancelled { name: self.named.current()?.1.shown() })
+    }
+
+    /// Waits until the latch is open, for [at most](Wait::at_most) `limit`. False if that was not
+    /// enough.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_with`](Self::wait_with).
+    pub fn wait_for(&self, limit: Duration) -> Result<bool, Error> {
+        self.wait_with(limit)
+    }
+
+    /// Waits until the latch is open, as long as [`wait`](Wait) says. False if that was not enough.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), at the end of the wait at the latest: a server that has not
+    /// answered by then is an error. And [`Error::Cancelled`].
+    #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
+    pub fn wait_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<bool, Error> {
+        let (core, name) = self.named.current()?;
+        let channel = name.latch_channel();
+        let kind = AcquireKind::Latch;
+        let mut look = LatchTry { core: &core, name: &name };
+        let opened = wait_for_grant(&core, kind, (&name, &channel), wait.into(), &mut look)?;
+        Ok(opened.is_some())
+    }
+
+    fn change(&self, change: Change) -> Result<bool, Error> {
+        self.named.ask(|name, request| ChangeLatch::new(name, change, request))
+    }
+}
+
+/// Whether the latch is open.
+struct LatchTry<'a> {
+    core: &'a ClientCore,
+    name: &'a LockName,
+}
+
+impl Try for LatchTry<'_> {
+    type Grant = ();
+
+    fn ask(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<TryAnswer<()>, Error> {
+        let count = Number(self.name.clone());
+        let answer = self.core.call_with_policy_at(now, &count, policy);
+        match map_failure(answer, &count, self.name)?.reply {
+            Some(1..) => Ok(TryAnswer::Busy(None, WakeHint::Wait)),
+            // It is open for every waiter.
+            Some(_) => Ok(TryAnswer::Granted((), WakeHint::MayTry)),
+            None => Err(not_a_number(self.name)),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The semaphore whose permits are a number: they have no owners and no leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::named::{NamedObject, check_count, wait_for_grant};
+use crate::error::Error;
+use crate::events::acquires::AcquireKind;
+use crate::locks::semaphore::acquire::{SemaphoreAcquire, drain};
+use crate::locks::semaphore::guard::SemaphoreGuard;
+use crate::model::lease::Lease;
+use crate::model::wait::Wait;
+use crate::ops::{AddPermits, Added, TrySetPermits};
+
+/// A number of permits, shared by all clients of a server. Cheap to make, to clone and to share; it
+/// holds nothing by itself.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let downloads = client.semaphore("downloads");
+/// downloads.try_set_permits(2)?;
+/// if let Some(guard) = downloads.try_acquire_for(1, Duration::from_secs(5))? {
+///     // At most two at a time.
+///     guard.release()?; // or drop it
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+///
+/// An acquire returns a [`SemaphoreGuard`], which gives its permits back when it is dropped.
+/// Permits of a [forgotten](SemaphoreGuard::forget) guard are given back by
+/// [`release`](Self::release), from any client. **The permits of a process that dies stay taken.**
+/// Where that must not happen, use an [`ExpirableSemaphore`](crate::ExpirableSemaphore).
+///
+/// A semaphore is created by [`try_set_permits`](Self::try_set_permits); before that it has no
+/// permits. Clients do not queue: the first that asks when permits return gets them. Within one
+/// client waiters queue, and one that wants more permits than there are does not block those behind
+/// it that want fewer.
+///
+/// Each call counts once, even if it has to be sent again: the server remembers its answer, under a
+/// separate key. A client has as many of these keys as it has calls in progress at once. They live
+/// for 72 s with the default command timeout.
+///
+/// The idea, the key and the messages are Redisson's (`RSemaphore`), which follows
+/// `java.util.concurrent`; semaphores are Dijkstra's (1962). Unlike in Redisson,
+/// [`add_permits`](Self::add_permits) and [`drain_permits`](Self::drain_permits) leave the key's
+/// time to live as it is.
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    named: NamedObject,
+}
+
+impl Semaphore {
+    pub(crate) fn new(named: NamedObject) -> Self {
+        Self { named }
+    }
+
+    /// Acquires `permits`, all or none, and waits as long as it takes.
+    ///
+    /// The wait does not poll: a release wakes it. If that message is lost, it asks again after at
+    /// most one second.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidName`], [`Error::InvalidCount`] - permanent, nothing was sent.
+    /// * [`Error::WrongType`] - the key holds something that is not a number. Permanent.
+    /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
+    ///   do it, for twice the command timeout. A server that is out of memory refuses an acquire,
+    ///   but not a release.
+    /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout.
+    ///   Nothing is held; what the command may have taken is given back in the background, if the
+    ///   server answers again within a minute.
+    /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have
+    ///   acknowledged it. Nothing is held.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
+    pub fn acquire(&self, permits: u32) -> Result<SemaphoreGuard, Error> {
+        if let Some(guard) = self.try_acquire_with(permits, Wait::forever())? {
+            return Ok(guard);
+        }
+        // Not reached: a wait without a limit does not time out.
+        Err(Error::Cancelled { name: self.named.current()?.1.shown() })
+    }
+
+    /// Acquires `permits` if that many are free: one attempt. `None` if not.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire(&self, permits: u32) -> Result<Option<SemaphoreGuard>, Error> {
+        self.try_acquire_with(permits, Wait::none())
+    }
+
+    /// Acquires `permits`, and waits for [at most](Wait::at_most) `limit`. `None` if that was not
+    /// enough.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_with`](Self::try_acquire_with).
+    pub fn try_acquire_for(
+        &self,
+        permits: u32,
+        limit: Duration,
+    ) -> Result<Option<SemaphoreGuard>, Error> {
+        self.try_acquire_with(permits, limit)
+    }
+
+    /// Acquires `permits`, and waits as long as [`wait`](Wait) says. `None` if that was not enough.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), at the end of the wait at the latest: a server that has not
+    /// answered by then is an error. And [`Error::Cancelled`].
+    #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
+    pub fn try_acquire_with<'a>(
+        &self,
+        permits: u32,
+        wait: impl Into<Wait<'a>>,
+    ) -> Result<Option<SemaphoreGuard>, Error> {
+        let (core, name) = self.named.current()?;
+        if check_count(permits)? == 0 {
+            return Ok(Some(SemaphoreGuard::new(core, name, 0)));
+        }
+        let channel = name.semaphore_channel();
+        let mut acquire = SemaphoreAcquire::new(&core, name.clone(), permits);
+        let kind = AcquireKind::Semaphore;
+        let granted = wait_for_grant(&core, kind, (&name, &channel), wait.into(), &mut acquire)?;
+        Ok(granted.map(|undo| {
+            // First: if the clock panics, the acquire is undone.
+            let guard = SemaphoreGuard::new(Arc::clone(&core), name, permits);
+            undo.keep();
+            guard
+        }))
+    }
+
+    /// Adds `permits`, whoever acquired them: those of a [forgotten](SemaphoreGuard::forget) guard,
+    /// perhaps of another client. Creates the semaphore if it does not exist. Wakes waiters.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but after an [`Error::OutcomeUnknown`] the command may have
+    /// run. Also [`Error::InvalidCount`] if there would be more than 2,147,483,647.
+    pub fn release(&self, permits: u32) -> Result<(), Error> {
+        self.add(permits, false).map(|_| ())
+    }
+
+    /// Adds `permits` as [`release`](Self::release) does, if the semaphore exists. False if not.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub fn release_if_exists(&self, permits: u32) -> Result<bool, Error> {
+        self.add(permits, true)
+    }
+
+    /// The number of free permits. It is negative if [`add_permits`](Self::add_permits) removed
+    /// more than there were; zero if there is no such semaphore.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn available_permits(&self) -> Result<i64, Error> {
+        self.named.number()
+    }
+
+    /// Acquires all free permits and returns their number. A negative number of free permits is set
+    /// to zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire). Permits that it took without returning their number are given
+    /// back.
+    pub fn drain_permits(&self) -> Result<i64, Error> {
+        let (core, name) = self.named.current()?;
+        drain(&core, name)
+    }
+
+    /// Creates the semaphore with `permits`. False if it exists. Wakes waiters.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
+        let permits = check_count(permits)?;
+        self.named.ask(|name, request| TrySetPermits::new(name, permits, 0, request))
+    }
+
+    /// Creates the semaphore with `permits`, and with a time to live, after which it is deleted.
+    /// False if it exists. Waiters go on waiting when it is deleted, until it is created again.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release), and [`Error::InvalidLease`] if `ttl` is shorter than 10 ms or
+    /// longer than a hundred years.
+    pub fn try_set_permits_for(&self, permits: u32, ttl: Duration) -> Result<bool, Error> {
+        let (permits, ttl) = (check_count(permits)?, Lease::named("time to live", ttl)?);
+        self.named.ask(|name, request| TrySetPermits::new(name, permits, ttl.millis(), request))
+    }
+
+    /// Adds `change` permits, or removes some if it is negative, whether they are free or not.
+    /// Creates the semaphore if it does not exist. Wakes waiters if it added some.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub fn add_permits(&self, change: i32) -> Result<(), Error> {
+        add_permits(&self.named, i64::from(change), false).map(|_| ())
+    }
+
+    fn add(&self, permits: u32, must_exist: bool) -> Result<bool, Error> {
+        add_permits(&self.named, i64::from(check_count(permits)?), must_exist)
+    }
+}
+
+/// Adds free permits, or removes some. False if the semaphore does not exist and must.
+pub(crate) fn add_permits(
+    named: &NamedObject,
+    permits: i64,
+    must_exist: bool,
+) -> Result<bool, Error> {
+    if permits == 0 && !must_exist {
+        // Nothing to send, if the client and the name are valid.
+        return named.current().map(|_| true);
+    }
+    match named.ask(|name, request| AddPermits::new(name, permits, must_exist, request))? {
+        Added::Done => Ok(true),
+        Added::Missing => Ok(false),
+        Added::OutOfRange => {
+            let reason = "the sum does not fit in 32 bits".to_owned();
+            Err(Error::InvalidCount { count: permits.into(), reason })
+        }
+    }
+}

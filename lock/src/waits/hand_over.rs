@@ -1,0 +1,136 @@
+//! A thread that releases a lock gives its hold to the first waiter of its client, if that can be;
+//! otherwise the waiters learn of the release (DESIGN: hand-over).
+//!
+//! All that it takes to decide is under the lock of the queues: who is first, and whether it waits.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::hold::hold::Hold;
+use crate::hold::listener::EndListener;
+use crate::model::kind::Kind;
+use crate::model::name::LockName;
+use crate::model::settings::HandOver;
+use crate::store::Store;
+use crate::waits::registry::{WaitRegistry, remove_unused};
+
+impl WaitRegistry {
+    /// Gives `hold` to the first waiter of its channel `now`, in place of the last guard of the
+    /// calling thread. False if that cannot be: then it is to be released on the server.
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Instant) -> bool {
+        let held_for = now.saturating_duration_since(hold.granted_at());
+        let limit = match self.settings.hand_over {
+            _ if hold.kind != Kind::Reentrant || hold.has_named_holder => return false,
+            HandOver::Times(times) => Some(times),
+            HandOver::Within(budget) if held_for < budget => None,
+            HandOver::Within(_) | HandOver::Off => return false,
+        };
+        let name = hold.name.channel();
+        let mut channels = self.channels();
+        let Some(channel) = channels.by_name.get_mut(&name) else { return false };
+        let waiters = &mut channel.of(hold.name.has_braces()).exclusive;
+        // 1. The first waiter, and no other: it sleeps, or looks again before it does.
+        let Some(ticket) = waiters.queue.next_recipient() else { return false };
+        let Some(thread) = waiters.threads.get_mut(&ticket) else { return false };
+        let Some((wanted, recipient)) = &thread.recipient else { return false };
+        if *wanted != hold.name {
+            return false;
+        }
+        // 2. The hold changes its holder in one step, unless it is over by then.
+        let lease = self.settings.lease;
+        let Some(listeners) = hold.hand_over(*recipient, lease, now, limit) else { return false };
+        thread.given = Some(Arc::clone(hold));
+        let parker = thread.parker.clone();
+        waiters.queue.give(ticket, now);
+        drop(channels);
+        // 3. With nothing locked: it looks at the queue at once.
+        parker.unpark();
+        drop(listeners);
+        self.hand_overs.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The last guard of a hold is gone, and the calling thread is about to release it on the
+    /// server. Returns whether threads of this client wait for it: then [`release_ends`] follows.
+    ///
+    /// [`release_ends`]: Self::release_ends
+    pub(crate) fn release_begins(&self, store: &Store, hold: &Hold) -> bool {
+        if hold.kind != Kind::Reentrant || self.settings.hand_over == HandOver::Off {
+            return false;
+        }
+        // A thread that comes later does not find the hold any more, and asks the server.
+        let mut channels = self.channels();
+        if channels.by_name.is_empty() {
+            return false;
+        }
+        let name = hold.name.channel();
+        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(&name)) else {
+            return false;
+        };
+        let queues = entry.get_mut().of(hold.name.has_braces());
+        if queues.exclusive.queue.is_empty() {
+            remove_unused(entry, store);
+            return false;
+        }
+        drop(channels);
+        let now = self.clock.now();
+        if let Some(channel) = self.channels().by_name.get_mut(&name) {
+            let is_live = channel.live;
+            let queues = channel.of(hold.name.has_braces());
+            queues.exclusive.queue.release_begins(now, is_live);
+        }
+        true
+    }
+
+    /// The server has released it, and published that to this number of `receivers`; or nobody
+    /// waits for its answer any more. The first waiter asks for the lock, after those of other
+    /// clients.
+    pub(crate) fn release_ends(&self, store: &Store, hold: &Hold, receivers: Option<u32>) {
+        let name = hold.name.channel();
+        let now = self.clock.now();
+        let first = {
+            let mut channels = self.channels();
+            let Some(channel) = channels.by_name.get_mut(&name) else { return };
+            let waiters = &mut channel.of(hold.name.has_braces()).exclusive;
+            let yields = match self.settings.hand_over {
+                HandOver::Within(_) => waiters.queue.release_ends(now, receivers),
+                HandOver::Times(_) | HandOver::Off => {
+                    waiters.queue.hold_ended();
+                    false
+                }
+            };
+            waiters.unpark(waiters.queue.first_asleep());
+            // Those that yield have to hear of other releases.
+            let waits = yields && !waiters.queue.is_empty();
+            let first = waits && !std::mem::replace(&mut waiters.subscribed, true);
+            if first {
+                store.subscribe(&name);
+            }
+            first
+        };
+        if first {
+            store.flush();
+        }
+    }
+}
+
+/// Lets the first waiter of a lock try when a hold of this client is over. No message may tell it:
+/// one that knew the holder has not subscribed.
+#[derive(Debug)]
+pub(crate) struct QueueWaker {
+    pub(crate) waits: Arc<WaitRegistry>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl EndListener for QueueWaker {
+    fn hold_ended(&self, name: &LockName) {
+        let mut channels = self.waits.channels();
+        let Entry::Occupied(mut entry) = channels.by_name.entry(name.channel()) else { return };
+        let waiters = &mut entry.get_mut().of(name.has_braces()).exclusive;
+        waiters.queue.hold_ended();
+        waiters.unpark(waiters.queue.first_asleep());
+        remove_unused(entry, &self.store);
+    }
+}

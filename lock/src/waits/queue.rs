@@ -1,0 +1,689 @@
+//! Which of a channel's waiters tries, and when: the rules, with time as an argument (DESIGN:
+//! waiting).
+//!
+//! Waiters queue in the order in which they came. Only the *leader* asks the server: the first that
+//! is not stuck in a call. So a thousand threads cost one try for each release, and one for each
+//! poll bound in case a message was lost. A waiter that is refused keeps its place. The *deputy*,
+//! the first of the others, watches the leader's call and takes over if it gets stuck.
+//!
+//! Where several can be granted, as with readers and permits, an answer may leave something to the
+//! others. Then the next in the queue tries too, each once for each wake. A newcomer does not wait
+//! behind those that were refused, but tries once at the next turn.
+//!
+//! Messages are counted. Each try notes the count from before it was sent; while the count is
+//! higher than what the last answered try noted, there is something to try for. So a message that
+//! arrives between a reply and the sleep that follows is not lost, nor one for a waiter that left
+//! the queue: the next leader sees the same numbers.
+//!
+//! While the client itself holds the lock, the first waiter gets it from the holder, without asking
+//! ([`WaitQueue::next_recipient`]). A newcomer asks nobody then: it knows who holds the lock.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::waits::yielding::Yielding;
+
+/// Names a waiter of one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// The waiters of one channel, in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct WaitQueue {
+    waiters: VecDeque<QueuedWaiter>,
+    next_ticket: u64,
+    /// How many wakes have come.
+    wakes: u64,
+    /// The wakes that the last answered try took into account.
+    covered: u64,
+    /// When to try although nothing has come.
+    poll_at: Option<Instant>,
+    poll_bound: Duration,
+    /// How many answers there were that count for all.
+    answers: u64,
+    /// Whether waiters of other clients go first.
+    yielding: Yielding,
+    /// Whether waiters have left that woke nobody. The leader wakes its deputy when it tries.
+    is_unwatched: bool,
+}
+
+#[derive(Debug)]
+struct QueuedWaiter {
+    ticket: Ticket,
+    /// Since when it has been waiting for an answer of the server.
+    calling_since: Option<Instant>,
+    /// The wakes that its own last answered try took into account. `None`: it has not tried, and
+    /// does not wait behind those that were refused.
+    tried: Option<u64>,
+    /// [`WaitQueue::answers`] when it came. If there are more now, it has an answer.
+    answers: u64,
+    /// Whether it has [asked for an answer](WaitQueue::ask).
+    asks: bool,
+    /// Whether it was given a hold, and has not said yet whether it takes it.
+    has_hold: bool,
+}
+
+impl Ticket {
+    pub(crate) const FIRST: Self = Self(0);
+}
+
+/// How a waiter joins the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinMode {
+    /// It waits for its turn.
+    Queues,
+    /// It waits for its turn, and it knows that this client holds the lock.
+    KnowsHolder,
+    /// It tries once, although those before it were refused.
+    TriesOnce,
+}
+
+/// What a waiter does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It asks the server, then reports with the number given here.
+    Try(Wakes),
+    /// It sleeps until then, or until woken.
+    Sleep(Option<Instant>),
+}
+
+/// A number of wakes, as seen before a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wakes(u64);
+
+impl Wakes {
+    /// What the first try of a new queue sees: the wake that it begins with, and the first poll.
+    pub(crate) const FIRST: Self = Self(2);
+}
+
+impl JoinMode {
+    /// How one joins that does not know the holder.
+    pub(crate) fn of(mode: WaitMode) -> Self {
+        match mode {
+            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Self::Queues,
+            WaitMode::Shared | WaitMode::Watching => Self::TriesOnce,
+        }
+    }
+}
+
+impl WaitQueue {
+    pub(crate) fn new(poll_bound: Duration) -> Self {
+        // One wake to begin with: the first waiter tries at once.
+        Self {
+            waiters: VecDeque::new(),
+            next_ticket: 0,
+            wakes: 1,
+            covered: 0,
+            poll_at: None,
+            poll_bound,
+            answers: 0,
+            yielding: Yielding::new(),
+            is_unwatched: false,
+        }
+    }
+
+    pub(crate) fn join(&mut self, mode: JoinMode, now: Instant) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let tried = match mode {
+            JoinMode::Queues => Some(0),
+            JoinMode::KnowsHolder => Some(self.wakes),
+            JoinMode::TriesOnce => None,
+        };
+        let answers = self.answers;
+        if mode == JoinMode::KnowsHolder {
+            // That is an answer, and no less true than the server's.
+            self.answers += 1;
+            if self.waiters.is_empty() {
+                self.poll_at = Some(now + self.poll_bound);
+            }
+        }
+        self.waiters.push_back(QueuedWaiter {
+            ticket,
+            calling_since: None,
+            tried,
+            answers,
+            asks: false,
+            has_hold: false,
+        });
+        ticket
+    }
+
+    /// Adds the first waiter of a new queue, which has been trying since `began`. Its ticket is
+    /// [`Ticket::FIRST`], and its try began with [`Wakes::FIRST`].
+    pub(crate) fn join_trying(&mut self, mode: JoinMode, began: Instant) {
+        let ticket = self.join(mode, began);
+        self.step(ticket, began);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// What the waiter `ticket` does at `now`. A `Try` starts its call.
+    pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
+        let Some(place) = self.place(ticket) else { return Step::Sleep(None) };
+        if self.leader_place(now) != Some(place) {
+            return Step::Sleep(self.look_again_at(place, now));
+        }
+        if let Some(until) = self.yielding.until(now) {
+            return Step::Sleep(Some(until));
+        }
+        if self.poll_at.is_none_or(|at| at <= now) {
+            // As if a message had come: whichever waiter may try after this one does.
+            self.wakes += 1;
+            self.poll_at = Some(now + self.poll_bound);
+        }
+        match self.waiters.get_mut(place) {
+            Some(waiter) if waiter.is_due(self.wakes, self.covered) => {
+                waiter.calling_since = Some(now);
+                Step::Try(Wakes(self.wakes))
+            }
+            _ => Step::Sleep(self.poll_at),
+        }
+    }
+
+    /// The try of `ticket` was refused; the lock is busy for `busy`, if that is known.
+    pub(crate) fn refused(
+        &mut self,
+        ticket: Ticket,
+        seen: Wakes,
+        busy: Option<Duration>,
+        hint: WakeHint,
+        now: Instant,
+    ) {
+        self.answered(ticket, seen, hint);
+        self.yielding.refused();
+        // A time to live of zero is a millisecond that is not over yet.
+        let pause = busy.map_or(self.poll_bound, |busy| busy.max(Duration::from_millis(1)));
+        self.poll_after(ticket, now + pause.min(self.poll_bound));
+    }
+
+    /// The try of `ticket` was granted. It leaves, and the next waiter knows that the lock is
+    /// taken.
+    pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
+        self.answered(ticket, seen, hint);
+        self.yielding.stop();
+        let pause = match hint {
+            WakeHint::WaitFor(lease) => lease.min(self.poll_bound),
+            WakeHint::Wait | WakeHint::MayTry => self.poll_bound,
+        };
+        self.poll_after(ticket, now + pause);
+        self.leave(ticket);
+    }
+
+    /// After an answer to `ticket`, the next poll is at `at`. Only the first waiter puts it off:
+    /// newcomers may try before it, again and again, and no message may reach it.
+    fn poll_after(&mut self, ticket: Ticket, at: Instant) {
+        let is_first = self.waiters.front().is_some_and(|first| first.ticket == ticket);
+        let sooner = self.poll_at.filter(|_| !is_first).map_or(at, |planned| planned.min(at));
+        self.poll_at = Some(sooner);
+    }
+
+    /// Leaves without a grant. What it was woken for is left to the others: a try that got no
+    /// answer covers nothing.
+    pub(crate) fn leave(&mut self, ticket: Ticket) {
+        if let Some(place) = self.place(ticket) {
+            self.waiters.remove(place);
+        }
+    }
+
+    /// Something may have become free.
+    pub(crate) fn wake(&mut self) {
+        self.wakes += 1;
+    }
+
+    /// A message came. Other clients keep the lock for at most `budget` each. Returns whether there
+    /// is something to try for, perhaps later.
+    pub(crate) fn message(&mut self, now: Instant, budget: Duration) -> bool {
+        let wakes = self.yielding.message(now, budget);
+        self.wakes += u64::from(wakes);
+        wakes
+    }
+
+    /// The messages of the channel arrive from now on. Something may have become free before.
+    pub(crate) fn confirmed(&mut self) {
+        self.yielding.confirmed();
+        self.wakes += 1;
+    }
+
+    /// This client releases the lock on the server. `subscribed`: and will receive the message.
+    /// Until the [answer](Self::release_ends) nobody tries, or until the poll bound.
+    pub(crate) fn release_begins(&mut self, now: Instant, subscribed: bool) {
+        self.yielding.release_begins(now, self.poll_bound, subscribed);
+    }
+
+    /// The release was answered, or not: the leader tries, now or after those of other clients. The
+    /// message has reached `receivers`, if their number is known. Returns whether it yields.
+    pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
+        self.wakes += 1;
+        self.yielding.release_ends(now, receivers)
+    }
+
+    /// This client's hold has ended, and nobody yields. The message of a release that is under way
+    /// is waited for as any other: it may have come, and it may be sent once more.
+    pub(crate) fn hold_ended(&mut self) {
+        self.wakes += 1;
+        self.yielding.stop();
+        self.yielding.confirmed();
+    }
+
+    /// The waiter that a holder of this client may give its hold: the first, unless it asks the
+    /// server or was given one already. No other one: they are behind it.
+    pub(crate) fn next_recipient(&self) -> Option<Ticket> {
+        let first = self.waiters.front()?;
+        (first.calling_since.is_none() && !first.has_hold).then_some(first.ticket)
+    }
+
+    /// The first waiter, `ticket`, was given a hold. All know the holder, so nobody polls.
+    pub(crate) fn give(&mut self, ticket: Ticket, now: Instant) {
+        if let Some(waiter) = self.waiter_mut(ticket) {
+            waiter.has_hold = true;
+        }
+        self.answers += 1;
+        self.poll_at = Some(now + self.poll_bound);
+    }
+
+    /// A waiter was granted the lock, and the next one will be given its hold: it does not try.
+    pub(crate) fn cover(&mut self) {
+        self.covered = self.wakes;
+    }
+
+    /// It has taken the hold, and leaves. It wakes nobody: all wait for the new holder.
+    pub(crate) fn take(&mut self, ticket: Ticket) {
+        self.leave(ticket);
+        self.is_unwatched = true;
+    }
+
+    /// It does not want the hold, and waits on.
+    pub(crate) fn decline(&mut self, ticket: Ticket) {
+        if let Some(waiter) = self.waiter_mut(ticket) {
+            waiter.has_hold = false;
+        }
+    }
+
+    /// Whether the leader, which is about to try, has to wake its deputy.
+    pub(crate) fn take_unwatched(&mut self) -> bool {
+        std::mem::take(&mut self.is_unwatched)
+    }
+
+    /// The first waiter that is not calling: the leader itself, if that sleeps. Needs no `now`.
+    pub(crate) fn first_asleep(&self) -> Option<Ticket> {
+        let mut asleep = self.waiters.iter().filter(|waiter| waiter.is_able());
+        asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
+    }
+
+    /// Whether it is known, since this waiter came, that there is nothing for all of them: the
+    /// server has told one of the queue, or this client held it.
+    pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
+        self.place(ticket)
+            .and_then(|place| self.waiters.get(place))
+            .is_some_and(|waiter| waiter.answers < self.answers)
+    }
+
+    /// This waiter has no answer, and a quarter of its time is over. Unless a call is under way,
+    /// the leader tries, as if a message had come: one answer serves all.
+    pub(crate) fn ask(&mut self, ticket: Ticket, now: Instant) {
+        if let Some(waiter) = self.waiter_mut(ticket) {
+            waiter.asks = true;
+        }
+        self.yielding.stop();
+        if self.able(now).all(|(_, waiter)| waiter.calling_since.is_none()) {
+            self.wakes += 1;
+        }
+    }
+
+    /// The waiters that have asked for an answer.
+    pub(crate) fn asking(&self) -> impl Iterator<Item = Ticket> + use<'_> {
+        self.waiters.iter().filter(|waiter| waiter.asks).map(|waiter| waiter.ticket)
+    }
+
+    /// The one that may try.
+    pub(crate) fn leader(&self, now: Instant) -> Option<Ticket> {
+        self.waiters.get(self.leader_place(now)?).map(|waiter| waiter.ticket)
+    }
+
+    /// What to wake after a change of the queue: the leader and the deputy.
+    pub(crate) fn to_wake(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
+        let both = [self.leader_place(now), self.deputy_place(now)];
+        both.into_iter()
+            .flatten()
+            .filter_map(|place| self.waiters.get(place))
+            .map(|waiter| waiter.ticket)
+    }
+
+    /// Whether this waiter may try, and there is something to try for.
+    pub(crate) fn is_called(&self, ticket: Ticket, now: Instant) -> bool {
+        let leader = self.leader_place(now).and_then(|place| self.waiters.get(place));
+        leader.is_some_and(|leader| {
+            leader.ticket == ticket && leader.is_due(self.wakes, self.covered)
+        })
+    }
+
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {
+        self.waiters.iter().map(|waiter| waiter.ticket)
+    }
+
+    /// Of those that are not stuck in a call, the first that calls or has something to try for;
+    /// else the first.
+    fn leader_place(&self, now: Instant) -> Option<usize> {
+        let busy = |waiter: &QueuedWaiter| {
+            waiter.calling_since.is_some() || waiter.is_due(self.wakes, self.covered)
+        };
+        let mut able = self.able(now);
+        let first = able.next()?;
+        let (place, _) =
+            std::iter::once(first).chain(able).find(|(_, waiter)| busy(waiter)).unwrap_or(first);
+        Some(place)
+    }
+
+    /// The first of the others that is not stuck. It looks now and then whether the leader is. All
+    /// others sleep until they are woken.
+    fn deputy_place(&self, now: Instant) -> Option<usize> {
+        let leader = self.leader_place(now)?;
+        self.able(now).map(|(place, _)| place).find(|place| *place != leader)
+    }
+
+    /// The waiters that may try and are not stuck in a call, with their places.
+    fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &QueuedWaiter)> {
+        self.waiters.iter().enumerate().filter(move |(_, waiter)| {
+            let is_stuck = |since| now.saturating_duration_since(since) >= self.poll_bound;
+            waiter.is_able() && !waiter.calling_since.is_some_and(is_stuck)
+        })
+    }
+
+    /// Tickets are in order.
+    fn place(&self, ticket: Ticket) -> Option<usize> {
+        self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
+    }
+
+    fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut QueuedWaiter> {
+        let place = self.place(ticket)?;
+        self.waiters.get_mut(place)
+    }
+
+    /// When the deputy looks whether the leader is stuck in its call, and takes over.
+    fn look_again_at(&self, place: usize, now: Instant) -> Option<Instant> {
+        if self.deputy_place(now) != Some(place) {
+            return None;
+        }
+        let since = self.waiters.get(self.leader_place(now)?)?.calling_since.unwrap_or(now);
+        Some(since + self.poll_bound)
+    }
+
+    fn answered(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint) {
+        if hint != WakeHint::MayTry {
+            // Answers to two waiters may come in any order. What one covered stays covered.
+            self.covered = self.covered.max(seen.0);
+            // Not for `MayTry`: something is left for the others, so they were not refused.
+            self.answers += 1;
+        }
+        if let Some(waiter) = self.waiter_mut(ticket) {
+            waiter.calling_since = None;
+            waiter.tried = waiter.tried.max(Some(seen.0));
+        }
+    }
+}
+
+impl QueuedWaiter {
+    /// Whether it may try. One that was given a hold looks at that first.
+    fn is_able(&self) -> bool {
+        !self.has_hold
+    }
+
+    /// Whether there is something to try for that neither an answer for all nor its own last try
+    /// has covered.
+    fn is_due(&self, wakes: u64, covered: u64) -> bool {
+        self.tried.is_none_or(|tried| wakes > covered.max(tried))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+
+    const BOUND: Duration = Duration::from_secs(1);
+    const LONG: Option<Duration> = Some(Duration::from_secs(30));
+
+    fn tries(step: Step) -> Wakes {
+        match step {
+            Step::Try(seen) => seen,
+            Step::Sleep(until) => panic!("it sleeps until {until:?}"),
+        }
+    }
+
+    #[test]
+    fn only_the_first_waiter_tries() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second, third) = (
+            queue.join(JoinMode::Queues, now),
+            queue.join(JoinMode::Queues, now),
+            queue.join(JoinMode::Queues, now),
+        );
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        assert_eq!(queue.step(third, now), Step::Sleep(None));
+        let called = |queue: &WaitQueue| [first, second, third].map(|it| queue.is_called(it, now));
+        assert_eq!(called(&queue), [false; 3]);
+        queue.wake();
+        assert_eq!(called(&queue), [true, false, false]);
+    }
+
+    #[test]
+    fn a_waiter_that_joins_while_it_tries_is_the_first_as_if_it_had_been_there() {
+        for (mode, hint) in
+            [(JoinMode::Queues, WakeHint::Wait), (JoinMode::TriesOnce, WakeHint::MayTry)]
+        {
+            let now = origin();
+            let mut queue = WaitQueue::new(BOUND);
+            queue.join_trying(mode, now);
+            let mut other = WaitQueue::new(BOUND);
+            assert_eq!(other.join(mode, now), Ticket::FIRST);
+            assert_eq!(other.step(Ticket::FIRST, now), Step::Try(Wakes::FIRST));
+            assert_eq!(format!("{queue:?}"), format!("{other:?}"));
+            queue.refused(Ticket::FIRST, Wakes::FIRST, LONG, hint, now);
+            assert_eq!(queue.step(Ticket::FIRST, now), Step::Sleep(Some(now + BOUND)));
+        }
+    }
+
+    #[test]
+    fn a_message_between_the_reply_and_the_sleep_is_not_lost() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(JoinMode::Queues, now);
+        let seen = tries(queue.step(first, now));
+        queue.wake();
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        tries(queue.step(first, now));
+    }
+
+    #[test]
+    fn a_wake_for_a_waiter_that_left_goes_to_the_next() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) =
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        queue.wake();
+        queue.leave(first);
+        tries(queue.step(second, now));
+    }
+
+    #[test]
+    fn a_try_without_an_answer_is_tried_again_by_the_next() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) =
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
+        tries(queue.step(first, now));
+        queue.leave(first);
+        tries(queue.step(second, now));
+    }
+
+    #[test]
+    fn after_a_grant_the_next_waits_for_a_message_or_the_poll_bound() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) =
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
+        let seen = tries(queue.step(first, now));
+        queue.granted(first, seen, WakeHint::Wait, now);
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(second, now + BOUND));
+    }
+
+    #[test]
+    fn a_short_time_to_live_is_waited_for_instead_of_the_poll_bound() {
+        let now = origin();
+        let busy = Duration::from_millis(30);
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(JoinMode::Queues, now);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, Some(busy), WakeHint::Wait, now);
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + busy)));
+        tries(queue.step(first, now + busy));
+    }
+
+    #[test]
+    fn the_deputy_takes_over_from_a_waiter_that_is_stuck_in_a_call() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) =
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
+        tries(queue.step(first, now));
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(second, now + BOUND));
+    }
+
+    #[test]
+    fn one_answer_counts_for_all_waiters_of_the_queue_and_for_none_that_comes_later() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) =
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
+        let seen = tries(queue.step(first, now));
+        assert!(!queue.has_answer(first) && !queue.has_answer(second));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let third = queue.join(JoinMode::Queues, now);
+        assert!(queue.has_answer(first) && queue.has_answer(second) && !queue.has_answer(third));
+        // A try without an answer counts for none.
+        queue.wake();
+        tries(queue.step(first, now));
+        queue.leave(first);
+        assert!(!queue.has_answer(third));
+    }
+
+    #[test]
+    fn a_grant_that_leaves_something_to_the_others_is_no_answer_to_them() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) =
+            (queue.join(JoinMode::TriesOnce, now), queue.join(JoinMode::TriesOnce, now));
+        let seen = tries(queue.step(first, now));
+        queue.granted(first, seen, WakeHint::MayTry, now);
+        assert!(!queue.has_answer(second));
+    }
+
+    #[test]
+    fn newcomers_that_are_answered_do_not_put_the_poll_of_the_first_off() {
+        for (is_granted, hint) in [
+            (true, WakeHint::MayTry),
+            (true, WakeHint::Wait),
+            (false, WakeHint::MayTry),
+            (false, WakeHint::Wait),
+        ] {
+            let began = origin();
+            let mut queue = WaitQueue::new(BOUND);
+            let first = queue.join(JoinMode::TriesOnce, began);
+            let seen = tries(queue.step(first, began));
+            queue.refused(first, seen, LONG, WakeHint::Wait, began);
+            // No message came, but the lock has become free.
+            let now = began + BOUND / 2;
+            let newcomer = queue.join(JoinMode::TriesOnce, now);
+            let seen = tries(queue.step(newcomer, now));
+            if is_granted {
+                queue.granted(newcomer, seen, hint, now);
+            } else {
+                queue.refused(newcomer, seen, LONG, hint, now);
+                queue.leave(newcomer);
+            }
+            tries(queue.step(first, began + BOUND));
+        }
+    }
+
+    #[test]
+    fn a_waiter_without_an_answer_makes_the_leader_try_unless_a_call_is_under_way() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(JoinMode::Queues, now);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let (second, third) =
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
+        queue.ask(second, now);
+        assert_eq!(queue.leader(now), Some(first));
+        let seen = tries(queue.step(first, now));
+        queue.ask(third, now);
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        assert_eq!(queue.asking().collect::<Vec<_>>(), [second, third]);
+        assert!(queue.has_answer(second) && queue.has_answer(third));
+        assert!(matches!(queue.step(first, now), Step::Sleep(_)), "one answer was enough");
+    }
+
+    #[test]
+    fn what_a_grant_leaves_is_tried_for_once_by_each_other_waiter() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let all: Vec<Ticket> = (0..3).map(|_| queue.join(JoinMode::Queues, now)).collect();
+        for ticket in &all {
+            assert_eq!(queue.leader(now), Some(*ticket));
+            let seen = tries(queue.step(*ticket, now));
+            queue.refused(*ticket, seen, LONG, WakeHint::MayTry, now);
+        }
+        for ticket in &all {
+            assert!(matches!(queue.step(*ticket, now), Step::Sleep(_)));
+        }
+        queue.wake();
+        let seen = tries(queue.step(all[0], now));
+        queue.granted(all[0], seen, WakeHint::MayTry, now);
+        let seen = tries(queue.step(all[1], now));
+        queue.refused(all[1], seen, LONG, WakeHint::Wait, now);
+        assert!(matches!(queue.step(all[2], now), Step::Sleep(_)), "there is nothing left");
+    }
+
+    #[test]
+    fn a_newcomer_that_tries_once_does_not_wait_for_those_that_were_refused() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(JoinMode::TriesOnce, now);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let second = queue.join(JoinMode::TriesOnce, now);
+        assert_eq!(queue.leader(now), Some(second));
+        let seen = tries(queue.step(second, now));
+        queue.refused(second, seen, LONG, WakeHint::Wait, now);
+        assert!(matches!(queue.step(second, now), Step::Sleep(_)));
+        let third = queue.join(JoinMode::Queues, now);
+        assert!(matches!(queue.step(third, now), Step::Sleep(_)));
+    }
+
+    #[test]
+    fn the_first_waiter_takes_over_from_a_newcomer_that_is_stuck() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(JoinMode::TriesOnce, now);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let newcomer = queue.join(JoinMode::TriesOnce, now);
+        tries(queue.step(newcomer, now));
+        // It watches the newcomer's call meanwhile.
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(first, now + BOUND));
+    }
+}

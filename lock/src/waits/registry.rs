@@ -1,0 +1,464 @@
+//! The wait registry: which threads of this client wait for which channel, in which queue, and what
+//! they sleep on. It takes the messages to them (DESIGN: waiting).
+
+use std::collections::hash_map::OccupiedEntry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::error::Error;
+use crate::events::dispatcher::EventDispatcher;
+use crate::events::report::Warning;
+use crate::events::stats::Gauge;
+use crate::hold::hold::Hold;
+use crate::hold::registry::HoldRegistry;
+use crate::model::kind::Kind;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::ClientId;
+use crate::model::panics::catch_panic;
+use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
+use crate::model::sync::thread::ThreadId;
+use crate::model::sync::{Mutex, MutexGuard, Parker};
+use crate::model::wait_mode::WaitMode;
+use crate::ops::client_record::record_key;
+use crate::ops::revoke::{NAME_WAITS, RevocationRequest};
+use crate::store::shutdown::ShutdownState;
+use crate::store::{Listener, Store};
+use crate::waits::queue::{JoinMode, Ticket, WaitQueue};
+use crate::watchdog::Watchdog;
+
+/// How a wait for grants is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitSettings {
+    pub(crate) poll_bound: Duration,
+    pub(crate) hand_over: HandOver,
+    /// The lease of the holds that are handed over.
+    pub(crate) lease: Lease,
+    /// Whether threads that have waited for long look for deadlocks.
+    pub(crate) looks_for_deadlocks: bool,
+    /// Whether a wait may end with [`Error::Deadlock`].
+    pub(crate) waits_may_fail: bool,
+}
+
+impl WaitSettings {
+    /// The longest sleep of a waiter that hears nothing.
+    pub(crate) fn poll_bound(&self, mode: WaitMode) -> Duration {
+        match mode {
+            WaitMode::Queued => QUEUE_POLL_BOUND,
+            _ => self.poll_bound,
+        }
+    }
+}
+
+/// The channels that threads of this client wait on.
+#[derive(Debug)]
+pub(crate) struct WaitRegistry {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: Arc<EventDispatcher>,
+    pub(crate) holds: Arc<HoldRegistry>,
+    pub(crate) settings: WaitSettings,
+    pub(crate) shutdown: ShutdownState,
+    /// Only waiters lock it directly: others use [`channels`](Self::channels).
+    pub(crate) channels: Mutex<Channels>,
+    /// Threads that sleep here, or have slept and are about to try again.
+    pub(crate) sleepers: Gauge,
+    /// How often a hold was handed over.
+    pub(crate) hand_overs: AtomicU64,
+    /// The channel on which others ask for the locks of this client.
+    request_channel: Arc<str>,
+    /// Whether this client has subscribed to the channel.
+    asks_to_hear: AtomicBool,
+    /// Whether the server has confirmed its subscription.
+    hears_requests: AtomicBool,
+    /// Ends cached holds. Weak, as the watchdog has a listener that refers to this. Set when the
+    /// client has started: before, no hold is cached.
+    pub(crate) watchdog: OnceLock<Weak<Watchdog>>,
+}
+
+impl WaitRegistry {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        events: Arc<EventDispatcher>,
+        holds: Arc<HoldRegistry>,
+        settings: WaitSettings,
+        client: &ClientId,
+    ) -> Self {
+        Self {
+            clock,
+            events,
+            holds,
+            settings,
+            shutdown: ShutdownState::default(),
+            channels: Mutex::default(),
+            sleepers: Gauge::default(),
+            hand_overs: AtomicU64::new(0),
+            request_channel: record_key(client),
+            asks_to_hear: AtomicBool::new(false),
+            hears_requests: AtomicBool::new(false),
+            watchdog: OnceLock::new(),
+        }
+    }
+
+    /// Whether a thread of this client holds the lock, and its waiters will learn of the end.
+    pub(crate) fn is_in_use(&self, name: &LockName, now: Instant) -> bool {
+        self.holds.any(name, |hold| hold.kind == Kind::Reentrant && hold.is_in_use(now))
+    }
+
+    /// The channels, with every waiter in its queue.
+    pub(crate) fn channels(&self) -> MutexGuard<'_, Channels> {
+        let mut channels = self.channels.lock();
+        channels.queue_lone();
+        channels
+    }
+
+    /// Tells each queue of a channel something, and wakes the waiter that it names: with nothing
+    /// locked, as that looks at its queue at once.
+    fn tell(&self, channel: &str, tell: impl Fn(&mut ChannelQueue) -> Option<Ticket>) {
+        let woken: Vec<Parker> = {
+            let mut channels = self.channels();
+            let queues =
+                channels.by_name.get_mut(channel).into_iter().flat_map(Channel::queues_mut);
+            let wake = |queue: &mut ChannelQueue| {
+                let ticket = tell(queue)?;
+                queue.threads.get(&ticket).map(|thread| thread.parker.clone())
+            };
+            queues.filter_map(wake).collect()
+        };
+        woken.iter().for_each(Parker::unpark);
+    }
+
+    /// Ends every wait, now and later.
+    pub(crate) fn close(&self) {
+        self.shutdown.begin();
+        for queue in self.channels().by_name.values().flat_map(Channel::queues) {
+            queue.threads.values().for_each(|thread| thread.parker.unpark());
+        }
+    }
+
+    /// It begins with [`close`](Self::close).
+    pub(crate) fn shutdown(&self) -> &ShutdownState {
+        &self.shutdown
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shutdown.has_begun()
+    }
+
+    /// Threads that sleep here, or have slept and are about to try again.
+    pub(crate) fn waiters(&self) -> usize {
+        self.sleepers.now()
+    }
+
+    /// How many threads of this client wait for a name on its channel, without those that watch it.
+    pub(crate) fn waiting_on(&self, name: &LockName, channel: &str) -> ChannelWaiters {
+        let mut channels = self.channels();
+        channels.by_name.get_mut(channel).map_or_else(ChannelWaiters::default, |channel| {
+            let is_subscribed = channel.live && channel.is_subscribed();
+            let queues = channel.of(name.has_braces());
+            let threads = queues.exclusive.threads.len() + queues.shared.threads.len();
+            ChannelWaiters { threads, is_subscribed }
+        })
+    }
+
+    /// Whether a thread of this client waits for the lock of `hold`.
+    pub(crate) fn waits_for(&self, hold: &Hold) -> bool {
+        self.waiting_on(&hold.name, &hold.name.channel()).threads > 0
+    }
+
+    /// Subscribes to the channel on which others ask for the locks of this client. Once; returns at
+    /// once.
+    pub(crate) fn hear_requests(&self, store: &Store) {
+        // Read first: mostly it is set, and the threads share the line.
+        if !self.asks_to_hear.load(Ordering::Relaxed)
+            && !self.asks_to_hear.swap(true, Ordering::Relaxed)
+        {
+            store.subscribe(&self.request_channel);
+            store.flush();
+        }
+    }
+
+    /// Whether others are heard that ask for the locks of this client. Before, nothing is cached.
+    pub(crate) fn hears_requests(&self) -> bool {
+        self.hears_requests.load(Ordering::Relaxed)
+    }
+
+    /// The waits that the client's record names have changed, or another client has seen a cycle with
+    /// one of them: the record is written anew, and then a waiter looks for deadlocks.
+    pub(crate) fn name_waits(&self) {
+        if let Some(watchdog) = self.watchdog.get().and_then(Weak::upgrade) {
+            watchdog.record.name_waits();
+        }
+    }
+
+    /// How often a hold was handed over.
+    pub(crate) fn hand_overs(&self) -> u64 {
+        // Relaxed: a plain sum.
+        self.hand_overs.load(Ordering::Relaxed)
+    }
+}
+
+impl Listener for WaitRegistry {
+    fn live(&self, channel: &str) {
+        if *channel == *self.request_channel {
+            self.hears_requests.store(true, Ordering::Relaxed);
+            return;
+        }
+        let now = self.clock.now();
+        if let Some(channel) = self.channels().by_name.get_mut(channel) {
+            channel.live = true;
+        }
+        self.tell(channel, |queue| {
+            queue.queue.confirmed();
+            queue.queue.leader(now)
+        });
+    }
+
+    fn message(&self, channel: &str, payload: &str) {
+        // In memory, this is the thread that releases. If the clock panics, nobody yields.
+        let now = catch_panic(|| self.clock.now());
+        if *channel == *self.request_channel {
+            if payload == NAME_WAITS {
+                if !self.holds.long_waits.is_empty() {
+                    self.name_waits();
+                }
+                return;
+            }
+            // A message that nobody of ours has sent is nobody's request.
+            if let (Some(now), Some(request)) = (now, RevocationRequest::parse(payload)) {
+                self.wanted(&request, now);
+            }
+            return;
+        }
+        let budget = self.settings.hand_over.budget();
+        self.tell(channel, |queue| {
+            let Some(now) = now else {
+                queue.queue.hold_ended();
+                return queue.queue.first_asleep();
+            };
+            let is_reason = queue.queue.message(now, budget);
+            is_reason.then(|| queue.queue.leader(now)).flatten()
+        });
+    }
+
+    fn refused(&self, refusal: &str) {
+        // The server refuses each channel anew. One warning is enough.
+        self.events.warn_once(Warning::ChannelsRefused { refusal: refusal.to_owned() });
+    }
+}
+
+/// What makes a waiter one that may be given a hold of another thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recipient<'a> {
+    pub(crate) name: &'a LockName,
+    /// The holder that it would be. `None`: the thread that gets the guard.
+    pub(crate) thread: Option<ThreadId>,
+    /// Ends a hold that the waiter was given and does not take.
+    pub(crate) watchdog: &'a Watchdog,
+}
+
+/// Who of a client waits on a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChannelWaiters {
+    pub(crate) threads: usize,
+    pub(crate) is_subscribed: bool,
+}
+
+/// The channels that threads wait on, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    pub(crate) by_name: HashMap<Arc<str>, Channel>,
+    lone: Option<LoneWaiter>,
+}
+
+/// A waiter that came when nobody waited, and has no answer yet. Mostly it is granted before
+/// another thread comes. So it is in no queue until a thread looks at the queues, by
+/// [`WaitRegistry::channels`] (DESIGN: waiting).
+#[derive(Debug)]
+struct LoneWaiter {
+    channel: Arc<str>,
+    has_braces: bool,
+    mode: WaitMode,
+    poll_bound: Duration,
+    /// When it came, and began to try.
+    since: Instant,
+    /// Whether it is in its queue by now.
+    is_queued: bool,
+}
+
+impl Channels {
+    /// Whether there is no channel and no lone waiter.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_name.is_empty() && self.lone.is_none()
+    }
+
+    pub(crate) fn get_or_add(&mut self, name: &Arc<str>, poll_bound: Duration) -> &mut Channel {
+        self.by_name.entry(Arc::clone(name)).or_insert_with(|| Channel::new(poll_bound))
+    }
+
+    pub(crate) fn add_lone(
+        &mut self,
+        (channel, has_braces): (&Arc<str>, bool),
+        mode: WaitMode,
+        poll_bound: Duration,
+        since: Instant,
+    ) {
+        let (channel, is_queued) = (Arc::clone(channel), false);
+        self.lone = Some(LoneWaiter { channel, has_braces, mode, poll_bound, since, is_queued });
+    }
+
+    /// Puts the lone waiter into its queue, as if it had been there since it came.
+    pub(crate) fn queue_lone(&mut self) {
+        let Some(lone) = self.lone.as_mut().filter(|lone| !lone.is_queued) else { return };
+        lone.is_queued = true;
+        let (name, mode, poll_bound) = (Arc::clone(&lone.channel), lone.mode, lone.poll_bound);
+        let (since, has_braces) = (lone.since, lone.has_braces);
+        let waiters = self.get_or_add(&name, poll_bound).of(has_braces).waiters(mode);
+        waiters.queue.join_trying(JoinMode::of(mode), since);
+    }
+
+    /// The lone waiter ends its first try. If it `stays`, it is put into its queue. Returns whether
+    /// it is there.
+    pub(crate) fn end_lone(&mut self, stays: bool) -> bool {
+        if stays {
+            self.queue_lone();
+        }
+        self.lone.take().is_some_and(|lone| lone.is_queued)
+    }
+}
+
+/// The waiters for one channel's messages. Two names may have one channel, `x` and `{x}`.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// Of the name without braces.
+    plain: NameQueues,
+    /// Of the name with braces.
+    braced: NameQueues,
+    /// Whether its subscription was confirmed.
+    pub(crate) live: bool,
+}
+
+/// The waiters for one name. Readers, writers and those who watch one lock have a queue each.
+#[derive(Debug)]
+pub(crate) struct NameQueues {
+    pub(crate) exclusive: ChannelQueue,
+    shared: ChannelQueue,
+    watching: ChannelQueue,
+}
+
+#[derive(Debug)]
+pub(crate) struct ChannelQueue {
+    pub(crate) queue: WaitQueue,
+    pub(crate) threads: BTreeMap<Ticket, WaitingThread>,
+    pub(crate) subscribed: bool,
+    /// The error of the last try, if it was one.
+    pub(crate) failure: Option<Error>,
+}
+
+/// A waiter that sleeps, or has slept.
+#[derive(Debug)]
+pub(crate) struct WaitingThread {
+    pub(crate) parker: Parker,
+    /// The name of the lock and [the thread](Recipient::thread), if it may be given a hold.
+    pub(crate) recipient: Option<(LockName, Option<ThreadId>)>,
+    /// The hold that it was given, until it looks.
+    pub(crate) given: Option<Arc<Hold>>,
+}
+
+impl Channel {
+    pub(crate) fn new(poll_bound: Duration) -> Self {
+        let queues = || NameQueues {
+            exclusive: ChannelQueue::new(poll_bound),
+            shared: ChannelQueue::new(poll_bound),
+            watching: ChannelQueue::new(poll_bound),
+        };
+        Self { plain: queues(), braced: queues(), live: false }
+    }
+
+    /// The waiters for the name that has braces, or for the other.
+    pub(crate) fn of(&mut self, has_braces: bool) -> &mut NameQueues {
+        if has_braces { &mut self.braced } else { &mut self.plain }
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &ChannelQueue> {
+        let names = [&self.plain, &self.braced].into_iter();
+        names.flat_map(|queues| [&queues.exclusive, &queues.shared, &queues.watching])
+    }
+
+    fn is_subscribed(&self) -> bool {
+        self.queues().any(|queue| queue.subscribed)
+    }
+
+    pub(crate) fn queues_mut(&mut self) -> impl Iterator<Item = &mut ChannelQueue> {
+        let names = [&mut self.plain, &mut self.braced].into_iter();
+        names.flat_map(|queues| [&mut queues.exclusive, &mut queues.shared, &mut queues.watching])
+    }
+}
+
+impl NameQueues {
+    pub(crate) fn waiters(&mut self, mode: WaitMode) -> &mut ChannelQueue {
+        match mode {
+            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => &mut self.exclusive,
+            WaitMode::Shared => &mut self.shared,
+            WaitMode::Watching => &mut self.watching,
+        }
+    }
+}
+
+impl ChannelQueue {
+    fn new(poll_bound: Duration) -> Self {
+        Self {
+            queue: WaitQueue::new(poll_bound),
+            threads: BTreeMap::new(),
+            subscribed: false,
+            failure: None,
+        }
+    }
+
+    /// The server has answered one of them. Those that asked for an answer have it.
+    pub(crate) fn answered(&mut self) {
+        self.failure = None;
+        self.queue.asking().for_each(|ticket| self.unpark(Some(ticket)));
+    }
+
+    /// Whether the next waiter may be given a hold of this name.
+    pub(crate) fn gives_next(&self, name: &LockName) -> bool {
+        let next = self.queue.next_recipient().and_then(|ticket| self.threads.get(&ticket));
+        next.and_then(|thread| thread.recipient.as_ref()).is_some_and(|(wanted, _)| wanted == name)
+    }
+
+    pub(crate) fn unpark(&self, ticket: Option<Ticket>) {
+        if let Some(thread) = ticket.and_then(|ticket| self.threads.get(&ticket)) {
+            thread.parker.unpark();
+        }
+    }
+}
+
+impl WaitingThread {
+    pub(crate) fn new(parker: &Parker, recipient: Option<Recipient<'_>>) -> Self {
+        let recipient = recipient.map(|recipient| (recipient.name.clone(), recipient.thread));
+        Self { parker: parker.clone(), recipient, given: None }
+    }
+}
+
+/// Removes a channel that nobody waits on, with its subscription.
+pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, store: &Store) {
+    let was_subscribed = entry.get().is_subscribed();
+    let is_unused = entry.get().queues().all(|waiters| waiters.queue.is_empty());
+    for waiters in entry.get_mut().queues_mut().filter(|waiters| waiters.queue.is_empty()) {
+        waiters.subscribed = false;
+        // The channel may stay for those of another queue, perhaps without a subscription. The next
+        // waiter tries at once.
+        waiters.queue.wake();
+    }
+    if was_subscribed && !entry.get().is_subscribed() {
+        entry.get_mut().live = false;
+        store.unsubscribe(entry.key());
+    }
+    if is_unused {
+        entry.remove();
+    }
+}
