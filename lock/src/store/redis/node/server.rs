@@ -214,7 +214,7 @@ impl Server {
                 Some(previous) if previous.says_more_than(&failure) => previous,
                 _ => failure,
             };
-            // Pause, until a failover becomes known.
+            // Pause; a known failover ends the pause.
             let has_moved = master.wait_for_failover(failovers, pause.min(left));
             if !has_moved && left <= pause {
                 return Err(failure);
