@@ -1,4 +1,4 @@
-//! One connection to a server: commands are sent and replies received, each within a deadline.
+//! A connection to a server: commands are sent and replies received, each within a deadline.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
@@ -55,7 +55,7 @@ impl Connection {
         Self { socket, decoder, timeouts, generation, round_trip: None }
     }
 
-    /// Sends one command and waits for its reply.
+    /// Sends a command and waits for the reply.
     pub(crate) fn call(&mut self, packed: &[u8], deadline: &mut Deadline) -> Result<Value, Broken> {
         self.send(packed, deadline).map_err(Broken::NotSent)?;
         self.receive(deadline).map_err(Broken::Unanswered)

@@ -50,12 +50,12 @@ struct Flight<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
-    /// Flights that start their task once, even if the task never returns.
+    /// Flights with a task started once, even if the task never returns.
     pub(crate) fn new() -> Self {
         Self::with_relaunch(Relaunch { after: Duration::MAX, max_threads: 1 })
     }
 
-    /// Flights that start their task again while there is no result.
+    /// Flights with a task started again while there is no result.
     pub(crate) fn with_relaunch(relaunch: Relaunch) -> Self {
         let state = Mutex::new(State { latest: None, launched_at: None, threads: 0 });
         Self { relaunch, shared: Arc::new(Shared { state, thread_ended: Condvar::new() }) }

@@ -1,4 +1,4 @@
-//! One connection for calls, and its unanswered requests, in the order of their bytes.
+//! A connection for calls, and the unanswered requests, in the order of their bytes.
 
 use std::collections::VecDeque;
 use std::fmt;

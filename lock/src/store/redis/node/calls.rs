@@ -1,5 +1,5 @@
-//! Sends calls to one server: each call on its own connection, or several calls in one write while
-//! no connection is idle.
+//! Sends calls to a server: each call on its own connection, or several calls in one write while no
+//! connection is idle.
 //!
 //! 1. A call takes the last used idle connection, writes, reads the reply and puts the connection
 //!    back. 2. If no connection is idle, the call queues, and waits until its own deadline. A
@@ -45,7 +45,7 @@ use crate::store::redis::node::waiting_call::{
 };
 use crate::store::shutdown::CallGeneration;
 
-/// The calls to one server.
+/// The calls to a server.
 pub(crate) struct Calls {
     server: Arc<Server>,
     /// The sockets of the connections for calls.
@@ -158,7 +158,7 @@ impl Calls {
         })
     }
 
-    /// Sends a request and leaves its reply unread, for the next user of the connection. After an
+    /// Sends a request and leaves the reply unread, for the next user of the connection. After an
     /// error, the request never runs. Fails without sending if no idle connection may owe another
     /// reply.
     pub(crate) fn send_unread(
@@ -404,7 +404,7 @@ impl Calls {
         }
     }
 
-    /// Opens one connection. Returns whether to open another.
+    /// Opens a connection. Returns whether to open another.
     fn connect(self: &Arc<Self>) -> bool {
         let generation = self.sockets.generation();
         let mut deadline = Deadline::after(self.server.command_timeout);

@@ -1,5 +1,5 @@
-//! One server: sends an operation through `calls` and returns the reply. An operation that no other
-//! request may follow uses a second pool, `alone`.
+//! A server's operations: sends an operation through `calls` and returns the reply. An operation
+//! that no other request may follow uses a second pool, `alone`.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     alone: Arc<Calls>,
     pipeline: Pipeline,
     subscriber: Subscriber,
-    /// Its thread ends when the node is dropped.
+    /// The watcher's thread ends when the node is dropped.
     failover_watcher: Option<FailoverWatcher>,
 }
 
@@ -122,7 +122,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sends `PING`, and a second `PING` if a connection or its authentication has ended.
+    /// Sends `PING`, and a second `PING` if a connection or an authentication has ended.
     pub(crate) fn ping(
         &self,
         timeout: Duration,
@@ -235,7 +235,7 @@ impl Node {
         Ok(info)
     }
 
-    /// The server's address, if it is fixed.
+    /// The server's address, if fixed.
     pub(crate) fn address(&self) -> Option<&Address> {
         self.server.address()
     }
@@ -282,7 +282,7 @@ impl Node {
         self.alone.abort_calls();
     }
 
-    /// Executes one operation. With `asking`, another node has redirected the operation to this
+    /// Executes an operation. With `asking`, another node has redirected the operation to this
     /// node, because its slot is migrating.
     pub(crate) fn execute(
         &self,
@@ -389,7 +389,7 @@ impl Node {
         failure
     }
 
-    /// Executes one operation on a connection without other requests.
+    /// Executes an operation on a connection without other requests.
     fn execute_alone(
         &self,
         operation: &AnyOperation<'_>,

@@ -27,7 +27,7 @@ pub(crate) struct Limits {
     pub(crate) far: usize,
 }
 
-/// The connections `C` to one server, and the waiting callers `W`.
+/// The connections `C` to a server, and the waiting callers `W`.
 ///
 /// While a caller waits, no connection is idle, and at least one is in use or being opened. When
 /// put back, this connection serves the queue; when closed, another connection is opened.

@@ -1,4 +1,4 @@
-//! Connects to one server: finds the address, gets the credentials, connects and authenticates, all
+//! Connects to a server: finds the address, gets the credentials, connects and authenticates, all
 //! by one deadline.
 //!
 //! A `Server` stays the same through failovers, and only its address changes. So calls, pipeline
@@ -41,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A script without effect. Sent as text and by its hash, like every operation.
 static NO_OPERATION: Script = Script::new("return 1");
 
-/// One server, and the client's knowledge of the server.
+/// A server, and the client's knowledge of the server.
 #[derive(Debug)]
 pub(crate) struct Server {
     endpoint: MasterEndpoint,

@@ -1,4 +1,4 @@
-//! A call that waits for a connection, or for another thread to read its reply.
+//! A call waiting for a connection, or for another thread to read the reply.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::store::redis::net::connection::Broken;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::call_connection::CallConnection;
 
-/// A reply, and the generation of its connection.
+/// A reply, and the generation of the connection.
 #[derive(Debug)]
 pub(crate) struct CallReply {
     pub(crate) value: Value,
@@ -46,10 +46,10 @@ pub(crate) enum Slot {
     Leads(Box<CallConnection>, Wanted),
     /// Another thread writes or reads. A call that gives up may run.
     InBatch,
-    /// The call has the connection of its reply, and reads.
+    /// The call has the connection of the reply, and reads.
     Reads(Box<CallConnection>),
     Done(Outcome),
-    /// The thread has left, or continues by itself.
+    /// The thread has left, or has taken over.
     Gone,
 }
 
