@@ -1,5 +1,5 @@
-//! A server's operations: sends an operation through `calls` and returns the reply. An operation
-//! that no other request may follow uses a second pool, `alone`.
+//! A server: sends an operation through `calls` and returns the reply. An operation that no other
+//! request may follow uses a second pool, `alone`.
 
 use std::io;
 use std::sync::atomic::Ordering;

@@ -29,7 +29,7 @@ pub(crate) struct Outbox {
     queue: BTreeMap<u64, Arc<str>>,
     /// The next position in the queue.
     next: u64,
-    /// Commands at lower positions are sent. The rest wait for the next flush.
+    /// Commands at lower positions may be sent. The rest wait for the next flush.
     flushed: u64,
     ping: bool,
     /// Commands sent and not answered, the oldest first.

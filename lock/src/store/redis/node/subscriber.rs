@@ -4,9 +4,11 @@
 //! [`flush`](Subscriber::flush) sends the commands. No caller waits for the server: a caller writes
 //! as many bytes as the kernel accepts at once, and the reading thread writes the rest. A second
 //! thread for writing, or a reader that sleeps on two descriptors, would be faster only while the
-//! kernel's buffer is full. [`Outbox`] holds the queued and the unanswered commands. When the
-//! connection breaks, the thread makes another connection and subscribes every channel again;
-//! meanwhile the waiters poll. Nothing here ever fails a caller.
+//! kernel's buffer is full. [`Outbox`] holds the queued and the unanswered commands. A caller
+//! changes the outbox under the lock of the channel's waiters, so that a leaving and an arriving
+//! thread cannot overtake each other. When the connection breaks, the thread makes another
+//! connection and subscribes every channel again; meanwhile the waiters poll. Nothing here ever
+//! fails a caller.
 //!
 //! A node of a cluster serves a channel only while it serves the channel's slot. Afterwards, the
 //! node evicts the channel and refuses the channel until

@@ -49,7 +49,7 @@ pub(crate) enum Slot {
     /// The call has the connection of the reply, and reads.
     Reads(Box<CallConnection>),
     Done(Outcome),
-    /// The thread has left, or has taken over.
+    /// The thread no longer waits.
     Gone,
 }
 
