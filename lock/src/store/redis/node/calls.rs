@@ -2,17 +2,19 @@
 //! connection is idle.
 //!
 //! 1. A call takes the last used idle connection, writes, reads the reply and puts the connection
-//!    back. 2. If no connection is idle, the call queues, and waits until its own deadline. A
-//!    separate thread opens more connections, one at a time, up to a limit. 3. A connection put
-//!    back goes to the first call of the queue. This call takes some other queued calls along and
-//!    writes all requests at once. 4. The thread that owns the connection reads, and passes on each
-//!    reply. Once this thread has its own reply, or no time left, the next thread waiting for a
-//!    reply reads. 5. When a call gives up, its reply is dropped on arrival. A connection without
-//!    waiting threads and without an answer is closed.
+//!    back.
+//! 2. If no connection is idle, the call queues, and waits until its own deadline. A separate
+//!    thread opens more connections, one at a time, up to a limit.
+//! 3. A connection put back goes to the first call of the queue. This call takes some other queued
+//!    calls along and writes all requests at once.
+//! 4. The thread that owns the connection reads, and passes on each reply. Once this thread has its
+//!    own reply, or no time left, the next thread waiting for a reply reads.
+//! 5. When a call gives up, its reply is dropped on arrival. A connection without waiting threads
+//!    and without an answer is closed.
 //!
 //! No thread serves the connections, and no thread spins. An earlier design, one connection for all
 //! threads, needed a second wake-up for each reply and ran no calls in parallel: with two to
-//! sixteen threads, this design was slower than a connection for each thread.
+//! sixteen threads, the earlier design was slower than a connection for each thread.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -113,8 +113,8 @@ fn name_command(
     (if is_denied { "NOPERM".to_owned() } else { code }, message)
 }
 
-/// The server's message without the position in the script, which comes last, or first before Redis
-/// 7. The text itself may also have `script:`, as in "ACL failure in script: User ..".
+/// The server's message without the position in the script. The position is last, or before Redis 7
+/// first. The text itself may also have `script:`, as in "ACL failure in script: User ..".
 fn text_of(message: &str) -> &str {
     let behind =
         message.rsplit_once(" script: ").filter(|(_, place)| place.contains("on @user_script"));
