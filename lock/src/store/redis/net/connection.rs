@@ -1,4 +1,4 @@
-//! One connection to a server: commands are sent and replies received, each within a deadline.
+//! A connection to a server: commands are sent and replies received, each within a deadline.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
@@ -10,49 +10,52 @@ use crate::store::redis::net::deadline::{Deadline, is_timeout_or_signal};
 use crate::store::redis::net::socket::{Socket, Timeouts};
 use crate::store::redis::resp::decode::{Bounds, Decoder};
 
-/// A connection that has received nothing but replies. After any error of its own it must be
-/// dropped: what may still arrive on it belongs to a command that was given up.
+/// A connection on which only replies have been received. After any error of a method, drop the
+/// connection: later bytes may belong to a command given up before.
+///
+/// The connection of the `redis` crate would not do. Each read of a connect restarts the timeout,
+/// and a command after a write timeout ends up inside the previous command.
 pub(crate) struct Connection {
     socket: Arc<Socket>,
     decoder: Decoder,
     timeouts: Timeouts,
-    /// The [generation](crate::store::redis::net::open_sockets::Sockets::generation) in which it
-    /// was made.
+    /// The [generation](crate::store::redis::net::open_sockets::Sockets::generation) in which the
+    /// connection was made.
     pub(crate) generation: u64,
-    /// How long the first command took, if that was measured.
+    /// Duration of the first command, if measured.
     pub(crate) round_trip: Option<Duration>,
 }
 
 /// Why a command got no reply.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The command was not sent whole, so it can never run.
+    /// The command was not sent whole, so the server can never run the command.
     NotSent(io::Error),
-    /// It was sent, and may have run.
+    /// The command was sent, and may have run.
     Unanswered(io::Error),
 }
 
 impl Broken {
-    /// The connection has ended. `is_whole`: the whole command was sent.
+    /// The connection failed with `error`. `is_whole`: the whole command was sent.
     pub(crate) fn new(error: io::Error, is_whole: bool) -> Self {
         if is_whole { Self::Unanswered(error) } else { Self::NotSent(error) }
     }
 
-    /// Whether no reply came in time, on a connection that may be intact otherwise.
+    /// Whether the reply timed out. The connection may be intact.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Unanswered(error) if error.kind() == io::ErrorKind::TimedOut)
     }
 }
 
 impl Connection {
-    /// A connection on a connected socket, whose timeouts are set to `timeout`.
+    /// A connection on a connected socket whose timeouts are set to `timeout`.
     pub(crate) fn new(socket: Arc<Socket>, timeout: Duration, generation: u64) -> Self {
         let decoder = Decoder::new();
         let timeouts = Timeouts::of_new(timeout);
         Self { socket, decoder, timeouts, generation, round_trip: None }
     }
 
-    /// Sends one command and waits for its reply.
+    /// Sends a command and waits for the reply.
     pub(crate) fn call(&mut self, packed: &[u8], deadline: &mut Deadline) -> Result<Value, Broken> {
         self.send(packed, deadline).map_err(Broken::NotSent)?;
         self.receive(deadline).map_err(Broken::Unanswered)
@@ -62,7 +65,7 @@ impl Connection {
         self.send_counted(packed, deadline).map_err(|(_, error)| error)
     }
 
-    /// As [`send`](Self::send). An error comes with the number of bytes that were accepted.
+    /// Like [`send`](Self::send). An error also has the number of accepted bytes.
     pub(crate) fn send_counted(
         &mut self,
         packed: &[u8],
@@ -85,12 +88,12 @@ impl Connection {
         self.decoder.next(&mut reader)
     }
 
-    /// The next reply, if it was read as a whole with an earlier one.
+    /// The next reply, if an earlier read received the whole reply.
     pub(crate) fn buffered(&mut self) -> Option<Value> {
         self.decoder.buffered()
     }
 
-    /// The next reply, if it has arrived. Does not wait.
+    /// The next reply, if the reply has arrived. Does not wait.
     pub(crate) fn receive_arrived(&mut self) -> io::Result<Option<Value>> {
         match self.decoder.next(&mut ArrivedReader(&self.socket)) {
             Ok(reply) => Ok(Some(reply)),
@@ -103,33 +106,35 @@ impl Connection {
         self.socket.is_tls()
     }
 
-    /// How large a reply may be from now on.
+    /// Sets the largest size of later replies.
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
         self.decoder.set_bounds(bounds);
     }
 
-    /// A handle with which another thread can shut it while it is in use.
+    /// A handle to shut the socket from another thread, also during a call.
     pub(crate) fn socket(&self) -> Weak<Socket> {
         Arc::downgrade(&self.socket)
     }
 
-    /// Whether the server has not ended it, as far as is known here. No command may be under way.
+    /// Whether the server has not closed the connection, as far as the kernel knows. No command may
+    /// be in flight.
     pub(crate) fn is_open(&self) -> bool {
         self.socket.has_no_input()
     }
 
-    /// Why TLS failed, if that is what broke it.
+    /// The TLS error that broke the connection, if any.
     pub(crate) fn tls_error(&self) -> Option<Reason> {
         self.socket.tls_error()
     }
 
-    /// The parts of a connection that only receives. The decoder may have read ahead.
+    /// Splits the connection into the socket and the decoder, which may have read ahead. For a
+    /// connection that only receives.
     pub(crate) fn into_parts(self) -> (Arc<Socket>, Decoder) {
         (self.socket, self.decoder)
     }
 }
 
-/// Writes what the kernel accepts by the deadline, at least one byte.
+/// Writes at least one byte, and as many as the kernel accepts, by the deadline.
 fn write_some(
     socket: &Socket,
     bytes: &[u8],
@@ -146,7 +151,7 @@ fn write_some(
     }
 }
 
-/// Reads what has arrived.
+/// Reads without waiting.
 pub(crate) struct ArrivedReader<'a>(pub(crate) &'a Socket);
 
 impl Read for ArrivedReader<'_> {
@@ -160,12 +165,12 @@ impl Read for ArrivedReader<'_> {
     }
 }
 
-/// Reads until the deadline.
+/// Reads, and waits until the deadline.
 struct DeadlineReader<'a> {
     socket: &'a Socket,
     timeouts: &'a mut Timeouts,
     deadline: &'a mut Deadline,
-    /// Whether a read was made already: the next one reads the clock first.
+    /// Whether a read was made. The next read first reads the clock.
     has_read: bool,
 }
 

@@ -1,5 +1,4 @@
-//! When a wait on a socket ends, how a socket is made to keep to it, and which errors only say that
-//! time has passed.
+//! Deadlines of waits on a socket, timeouts of a socket, and the errors of a timeout.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,10 +9,10 @@ use rustix::fd::AsFd;
 
 use crate::model::sync::SystemClock;
 
-/// When a wait ends.
+/// The end of a wait, and the last reading of the clock.
 ///
-/// Reading the clock is a good part of the cost of a short command. So the time of the last reading
-/// is kept, and a command that is answered at once does not read the clock again.
+/// Reading the clock is a good part of the cost of a short command. So the last reading is stored,
+/// and a command with an immediate reply does not read the clock again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     read_at: Instant,
@@ -21,7 +20,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// So long from now.
+    /// A deadline `timeout` from now.
     pub(crate) fn after(timeout: Duration) -> Self {
         let read_at = SystemClock.now();
         Self { read_at, deadline: read_at + timeout }
@@ -31,45 +30,46 @@ impl Deadline {
         self.deadline
     }
 
-    /// When the clock was read last.
+    /// The last reading of the clock.
     pub(crate) fn read_at(self) -> Instant {
         self.read_at
     }
 
-    /// What was left when the clock was read last. A wait of that length ends late by what has
-    /// passed since.
+    /// Time left at the last reading of the clock. A wait for this time ends late by the time since
+    /// the reading. Fails with `TimedOut` if no time is left.
     pub(crate) fn left(self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(self.read_at);
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 
-    /// Reads the clock: after anything that may have taken long.
+    /// Reads the clock. Call after anything that may take long.
     pub(crate) fn refresh(&mut self) -> Self {
         self.read_at = SystemClock.now();
         *self
     }
 }
 
-/// A shorter wait is left to [`wait_for`].
+/// Shortest wait with a socket's own timeout. Shorter waits use [`wait_for`].
 ///
-/// A kernel may count a socket's own timeout in coarse steps. Linux rounds it up to those of a timer
-/// wheel: by up to 8/63 of it, and two ticks of 1 to 10 ms. So 3 s would end 256 ms late.
+/// A kernel may count a socket's own timeout in coarse steps. Linux rounds the timeout up to the
+/// steps of a timer wheel: by up to 8/63 of the timeout, plus two ticks of 1 to 10 ms. So 3 s would
+/// end 256 ms late.
 const COARSE: Duration = Duration::from_millis(64);
 
 /// The timeout to set on a socket for a part of a wait of `left`. A thread that wakes early reads
-/// the clock and waits again. `None` if the rest is so short that the socket's own timeout would
-/// end late.
+/// the clock and waits again. `None` if `left` is so short that the socket's own timeout would end
+/// late.
 pub(crate) fn socket_timeout(left: Duration) -> Option<Duration> {
     (left >= COARSE).then(|| left / 4 * 3)
 }
 
-/// Whether a timeout that is set already is as good as [`socket_timeout`], so that it can stay.
+/// Whether the timeout `set` may stay instead of [`socket_timeout`] of `left`.
 pub(crate) fn is_close_enough(set: Duration, left: Duration) -> bool {
     (left / 2..=left / 8 * 7).contains(&set)
 }
 
-/// Waits until a socket can be read, or written, or has ended: for `left` at most, and no longer.
-/// `WouldBlock` if nothing has happened by then.
+/// Waits until a socket is readable, writable or ended, for at most `left`. Fails with `WouldBlock`
+/// when the time is over.
 #[cfg_attr(all(test, wheellock_shuttle), expect(dead_code, reason = "no socket is real there"))]
 pub(crate) fn wait_for(socket: impl AsFd, events: PollFlags, left: Duration) -> io::Result<()> {
     let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -79,7 +79,7 @@ pub(crate) fn wait_for(socket: impl AsFd, events: PollFlags, left: Duration) -> 
     }
 }
 
-/// Runs `action` on a socket that does not block meanwhile.
+/// Runs `action` with the socket in non-blocking mode.
 #[cfg(not(target_os = "linux"))]
 fn without_blocking<T>(
     set_nonblocking: impl Fn(bool) -> io::Result<()>,
@@ -91,23 +91,24 @@ fn without_blocking<T>(
     done
 }
 
-/// A socket that blocks, and on which one call need not.
+/// Calls that do not block, on a blocking socket.
 #[cfg_attr(all(test, wheellock_shuttle), expect(dead_code, reason = "no socket is real there"))]
 pub(crate) trait Now {
-    /// Writes as the standard library does: a peer that has gone raises no signal.
+    /// Writes, and may block. Like the standard library, raises no signal if the peer is gone.
     fn write_blocking(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Writes what the kernel accepts: `WouldBlock` if that is nothing.
+    /// Writes as many bytes as the kernel accepts. Fails with `WouldBlock` if the kernel accepts
+    /// none.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Reads what has arrived: `WouldBlock` if that is nothing.
+    /// Reads the arrived bytes. Fails with `WouldBlock` if there are none.
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Reads what has arrived, and leaves it there: `WouldBlock` if that is nothing.
+    /// Copies the arrived bytes, without removing them. Fails with `WouldBlock` if there are none.
     fn peek_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
 }
 
-/// On Linux one system call does it, and threads that read or write meanwhile notice nothing.
+/// On Linux each method is one system call, without effect on concurrent readers and writers.
 #[cfg(target_os = "linux")]
 impl<S: AsFd> Now for S {
     fn write_blocking(&self, bytes: &[u8]) -> io::Result<usize> {

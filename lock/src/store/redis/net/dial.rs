@@ -1,5 +1,5 @@
-//! How connections to servers and sentinels begin: a socket is connected and the user
-//! authenticated, and what a failure of that means.
+//! Opens connections to servers and sentinels: connects a socket, authenticates the user, and
+//! classifies failures.
 
 use std::fmt::Display;
 use std::io;
@@ -15,10 +15,10 @@ use crate::store::redis::net::resolve::Resolver;
 use crate::store::redis::net::socket::{Socket, tls_error};
 use crate::store::redis::resp::encode::Command;
 
-/// The standard library refuses a timeout of zero.
+/// Shortest timeout of a connect. The standard library refuses a timeout of zero.
 const MIN_CONNECT: Duration = Duration::from_millis(1);
 
-/// A connected socket, or an error by the deadline. `timeout` is the socket's own.
+/// A connected socket, or an error by the deadline. `timeout` is the socket's own timeout.
 pub(crate) fn dial(
     peer: &Peer,
     access: &Access,
@@ -44,7 +44,7 @@ pub(crate) fn dial(
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     for resolved in addresses {
-        // Each gets its share: an address that drops packets must leave time for the next one.
+        // Each address gets a share: an address that drops packets must leave time for the next.
         let share = (deadline.refresh().left()? / untried.max(1)).max(MIN_CONNECT);
         untried = untried.saturating_sub(1);
         match connect(&resolved, address, access, &mut Deadline::after(share), timeout) {
@@ -79,7 +79,7 @@ pub(crate) fn authentication(credentials: Option<&Credentials>) -> Option<Vec<u8
     })
 }
 
-/// A connection was not made.
+/// The failure to make a connection.
 pub(crate) fn not_sent(server: &dyn Display, error: io::Error) -> Failure {
     let server = server.to_string();
     match tls_error(&error) {
@@ -88,7 +88,7 @@ pub(crate) fn not_sent(server: &dyn Display, error: io::Error) -> Failure {
     }
 }
 
-/// What TLS says when the other side does not speak TLS, with what to write instead.
+/// Adds the repair to the TLS error of a peer that does not speak TLS.
 fn with_repair(reason: Reason) -> Reason {
     if reason.as_str().contains("InvalidContentType") {
         return reason.in_context("it speaks no TLS, write redis:// or the port for TLS");
@@ -96,7 +96,7 @@ fn with_repair(reason: Reason) -> Reason {
     reason
 }
 
-/// A new connection broke before any operation.
+/// The failure of a new connection, broken before any operation.
 pub(crate) fn handshake_failed(
     server: &dyn Display,
     connection: &Connection,
@@ -110,7 +110,7 @@ pub(crate) fn handshake_failed(
     }
 }
 
-/// What a refusal before any operation means. `credentials` are those that were sent.
+/// The failure for an error reply before any operation. `credentials` are the credentials sent.
 pub(crate) fn refused(
     server: &dyn Display,
     access: &Access,
@@ -124,9 +124,9 @@ pub(crate) fn refused(
             unauthenticated(server, access, format!("{code} {message} {repair}"))
         }
         "WRONGPASS" | "NOPERM" => unauthenticated(server, access, format!("{code} {message}")),
-        // The reply of Redis to AUTH when it has no password; the text names the command.
+        // Redis's reply to AUTH if the server has no password; the text names the command.
         "ERR" if message.contains("AUTH") => unauthenticated(server, access, message),
-        // The server closes the connection after it, so it answers no command. It is transient.
+        // Transient: the server closes the connection after this reply, and answers no command.
         "ERR" if message.contains("max number of clients") => {
             Failure::NotSent { server: server.to_string(), reason: message.into() }
         }
@@ -134,16 +134,16 @@ pub(crate) fn refused(
     }
 }
 
-/// The server does not accept the credentials, or no longer.
+/// The failure for credentials not accepted, or no longer accepted, by the server.
 pub(crate) fn unauthenticated(server: &dyn Display, access: &Access, reason: String) -> Failure {
-    // A callback may return others at the next attempt.
+    // A callback may return new credentials at the next attempt.
     let transient = access.credentials.is_some();
     Failure::Unauthenticated { server: server.to_string(), reason, transient }
 }
 
-/// A message without the password that was sent.
+/// `message` without the password of `credentials`.
 fn without_secret(message: String, credentials: Option<&Credentials>) -> String {
-    // A server that does not know the command repeats its arguments, truncated somewhere.
+    // A server without the command repeats the arguments, truncated at an unknown place.
     let message = match message.split_once(", with args") {
         Some((before, _)) => before.to_owned(),
         None => message,

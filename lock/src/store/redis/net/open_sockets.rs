@@ -1,4 +1,8 @@
-//! The open sockets to one server, so that all can be shut at once when another server takes over.
+//! The open sockets to one server, all shut at once when another server takes over.
+//!
+//! Taking the sockets to shut and raising the generation is one step, under one lock. A connecting
+//! thread reads the generation before the address, and its socket is refused if the generation has
+//! passed. So no connection to the old server remains, whatever the order of events.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +13,19 @@ use crate::store::redis::net::socket::Socket;
 
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    /// How often all were shut. Written with `open` locked.
+    /// Number of times all sockets were shut. Written with `open` locked.
     generation: AtomicU64,
     open: Mutex<Vec<Weak<Socket>>>,
 }
 
 impl Sockets {
-    /// How often all were shut. Read it before the address of the server.
+    /// Number of times all sockets were shut. Read the generation before the server's address.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Adds a socket that was connected in `generation`. An error if all were shut since: it may
-    /// lead to the wrong server.
+    /// Adds a socket connected in `generation`. Fails if all sockets were shut since: the socket
+    /// may lead to the wrong server.
     pub(crate) fn admit(&self, socket: &Arc<Socket>, generation: u64) -> io::Result<()> {
         let mut open = self.open.lock();
         if self.generation() != generation {
@@ -33,17 +37,18 @@ impl Sockets {
         Ok(())
     }
 
-    /// How many are open.
+    /// Number of open sockets.
     pub(crate) fn open(&self) -> usize {
         self.open.lock().iter().filter(|open| open.strong_count() > 0).count()
     }
 
-    /// Shuts all, idle or in use. A thread that waits for a reply gets an error at once.
+    /// Shuts all sockets, idle or in use. A thread waiting for a reply gets an error at once.
     pub(crate) fn shut_all(&self) {
         self.shut_all_if(|_| true);
     }
 
-    /// Shuts all of `generation`. None if they were shut before: the present ones lead elsewhere.
+    /// Shuts all sockets if `generation` is the present generation. Otherwise does nothing: the
+    /// present sockets lead elsewhere.
     pub(crate) fn shut_all_of(&self, generation: u64) {
         self.shut_all_if(|present| present == generation);
     }

@@ -1,4 +1,4 @@
-//! Name resolution with a deadline. The operating system's has none.
+//! Name resolution with a deadline, which the operating system's resolver lacks.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use crate::store::redis::net::single_flight::{Relaunch, SingleFlight};
 
-/// Resolves one host, or another when a server has moved. A look-up that hangs does not block the
-/// next ones: a resolver may take long to notice that its servers answer again.
+/// Resolves one host, and another host after the server has moved. A hung look-up does not block
+/// the next look-ups: a resolver may take long to notice that its servers answer again.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     flights: SingleFlight<Vec<SocketAddr>>,
     look_up: fn(&str) -> io::Result<Vec<SocketAddr>>,
 }
 
-/// A look-up takes milliseconds, or hangs. Eight cover the 10 s after which most resolvers give up.
+/// A look-up takes milliseconds, or hangs. Eight threads cover the 10 s after which most resolvers
+/// give up.
 const RELAUNCH: Relaunch = Relaunch { after: Duration::from_secs(2), max_threads: 8 };
 
 impl Default for Resolver {

@@ -1,5 +1,5 @@
-//! Calls that may never return, such as name resolution or a callback of the program's: each runs
-//! on a thread of its own, so that its callers have a deadline.
+//! Runs calls that may never return, such as name resolution or a callback of the program. Each
+//! call runs on its own thread, so that the callers have a deadline.
 
 use std::fmt;
 use std::io;
@@ -12,32 +12,32 @@ use hashed_wheel::Clock;
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Condvar, Mutex, SystemClock};
 
-/// Calls with one key share a flight: one task and its result. A call with another key, or after
-/// the result, begins another flight. A thread that does not return cannot be ended, so the number
-/// of threads is bounded.
+/// Calls with the same key share a flight: one task and one result. A call with another key, or
+/// after the result, begins another flight. A thread that does not return cannot be ended, so the
+/// number of threads is bounded.
 pub(crate) struct SingleFlight<T> {
     relaunch: Relaunch,
     shared: Arc<Shared<T>>,
 }
 
-/// When a call that has no result is started again, on a thread beside those that still run.
+/// When a call without a result is started again, on a thread beside the running threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relaunch {
-    /// How long after the last start, while a caller waits.
+    /// Time between two starts, while a caller waits.
     pub(crate) after: Duration,
-    /// How many threads there are at most, for all keys.
+    /// Largest number of threads, for all keys.
     pub(crate) max_threads: usize,
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// Signalled when a thread has ended.
+    /// Signalled when a thread ends.
     thread_ended: Condvar,
 }
 
 struct State<T> {
     latest: Option<Arc<Flight<T>>>,
-    /// When a thread was last started for the latest flight.
+    /// Time of the last start of a thread for the latest flight.
     launched_at: Option<Instant>,
     /// Threads that have not ended.
     threads: usize,
@@ -50,19 +50,19 @@ struct Flight<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
-    /// A call that does not return is waited for, and not started again.
+    /// Flights with a task started once, even if the task never returns.
     pub(crate) fn new() -> Self {
         Self::with_relaunch(Relaunch { after: Duration::MAX, max_threads: 1 })
     }
 
-    /// A call that does not return is started again.
+    /// Flights with a task started again while there is no result.
     pub(crate) fn with_relaunch(relaunch: Relaunch) -> Self {
         let state = Mutex::new(State { latest: None, launched_at: None, threads: 0 });
         Self { relaunch, shared: Arc::new(Shared { state, thread_ended: Condvar::new() }) }
     }
 
-    /// The result of `task` for this key, run on a thread `lock-connect`. An error if it
-    /// fails, panics, or does not return within `timeout`: then `late` is the reason.
+    /// The result of `task` for `key`, run on a thread `lock-connect`. Fails if the task fails,
+    /// panics, or does not return within `timeout`; the reason for the timeout is `late`.
     pub(crate) fn call(
         &self,
         key: &str,
@@ -84,7 +84,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
             if deadline <= now {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, late));
             }
-            // 2. The caller that finds a start due makes it, the first or another.
+            // 2. The caller that finds a start due makes the start, the first or a later start.
             let mut wake_at = deadline;
             if let Some(due) = state.due_at(&flight, self.relaunch, now) {
                 if due <= now {
@@ -95,14 +95,14 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
                 }
                 wake_at = deadline.min(due);
             }
-            // 3. Any thread that ends may bring the result, or make room for another start.
+            // 3. A thread that ends may leave the result, or make room for another start.
             self.shared.thread_ended.wait_for(&mut state, wake_at.saturating_duration_since(now));
         }
     }
 }
 
 impl<T> State<T> {
-    /// The flight of this key: the one under way, or a new one.
+    /// The flight of `key`: the current flight, or a new flight.
     fn join(&mut self, key: &str) -> Arc<Flight<T>> {
         match &self.latest {
             Some(latest) if latest.key == key && latest.result.get().is_none() => {
@@ -116,8 +116,8 @@ impl<T> State<T> {
         }
     }
 
-    /// When a thread is to be started for a flight. `None` while there are too many threads, and if
-    /// another flight has replaced it.
+    /// When a thread is to be started for `flight`. `None` while there are too many threads, and if
+    /// another flight has replaced `flight`.
     fn due_at(&self, flight: &Arc<Flight<T>>, relaunch: Relaunch, now: Instant) -> Option<Instant> {
         let is_latest = self.latest.as_ref().is_some_and(|latest| Arc::ptr_eq(latest, flight));
         if !is_latest || self.threads >= relaunch.max_threads {
@@ -130,7 +130,7 @@ impl<T> State<T> {
     }
 }
 
-/// Starts a thread that sets the result, unless another was faster.
+/// Starts a thread that sets the result, unless another thread was faster.
 fn launch<T: Send + Sync + 'static>(
     shared: &Arc<Shared<T>>,
     flight: &Arc<Flight<T>>,
@@ -138,7 +138,7 @@ fn launch<T: Send + Sync + 'static>(
 ) -> io::Result<()> {
     let (shared, flight) = (Arc::clone(shared), Arc::clone(flight));
     let run = move || {
-        // The message of a panic may contain a secret, so it is not passed on.
+        // The message of a panic may contain a secret, so the message is not passed on.
         let result = catch_panic(task).unwrap_or_else(|| Err(io::Error::other("it panicked")));
         let mut state = shared.state.lock();
         state.threads -= 1;
@@ -148,7 +148,7 @@ fn launch<T: Send + Sync + 'static>(
     thread::Builder::new().name("lock-connect".to_owned()).spawn(run).map(drop)
 }
 
-/// Without the result, which may be a secret.
+/// Omits the result, which may be a secret.
 impl<T> fmt::Debug for SingleFlight<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("SingleFlight").finish_non_exhaustive()

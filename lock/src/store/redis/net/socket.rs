@@ -1,5 +1,5 @@
-//! A stream of bytes to a server that several threads may share: one reads, another writes, a third
-//! shuts it. Reads and writes end within the time that is left, on the millisecond.
+//! A stream of bytes to a server, shared by several threads: a thread reads, another thread writes,
+//! a third shuts the stream. Reads and writes end within the time left, to the millisecond.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
@@ -24,14 +24,14 @@ use crate::store::redis::net::tls_stream::{self, TlsStream};
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// TCP, or a socket of this host.
+    /// TCP, or a unix socket.
     Plain(socket2::Socket),
-    // Much larger than the other.
+    // Boxed, because a `TlsStream` is much larger than a socket.
     #[cfg(feature = "tls")]
     Tls(Box<TlsStream>),
 }
 
-/// What the timeouts of a socket are set to: they are not set for each read and write.
+/// The current timeouts of a socket, so that not every read and write sets a timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
     read: Duration,
@@ -39,20 +39,20 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// Those of a socket that was connected with `timeout`.
+    /// The timeouts of a socket connected with `timeout`.
     pub(crate) fn of_new(timeout: Duration) -> Self {
         Self { read: timeout, write: timeout }
     }
 }
 
 impl Socket {
-    /// Whether it speaks TLS.
+    /// Whether the socket speaks TLS.
     pub(crate) fn is_tls(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }
 
-    /// Connects by the deadline. `timeout` is the longest that sent bytes may go unacknowledged, and
-    /// what the socket's own timeouts are set to.
+    /// Connects by the deadline. `timeout` is the longest time for sent bytes to be unacknowledged,
+    /// and the initial timeout of reads and writes.
     pub(crate) fn connect(
         address: &SocketAddr,
         deadline: &mut Deadline,
@@ -62,8 +62,8 @@ impl Socket {
         socket.connect_timeout(&SockAddr::from(*address), deadline.left()?)?;
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(15)))?;
-        // Without it, the kernel keeps bytes for a peer that vanished for a quarter of an hour, and
-        // delivers them when it comes back.
+        // Without this option, the kernel retains bytes for a vanished peer for a quarter of an
+        // hour, and delivers the bytes when the peer is back.
         #[cfg(target_os = "linux")]
         socket.set_tcp_user_timeout(Some(timeout))?;
         Self::plain(socket, timeout)
@@ -85,7 +85,8 @@ impl Socket {
         Ok(Self::Tls(Box::new(stream)))
     }
 
-    /// Connects to a server on this host. It waits only while the server's backlog is full.
+    /// Connects to a server on this host by the deadline. Waits only while the server's backlog is
+    /// full.
     #[cfg(unix)]
     pub(crate) fn connect_unix(
         path: &Path,
@@ -95,7 +96,8 @@ impl Socket {
         let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let path = SockAddr::unix(path)?;
         loop {
-            // It bounds a connect, too. Where it does not, a full backlog is refused at once.
+            // The write timeout also bounds a connect. On systems without this bound, a full
+            // backlog is refused at once.
             let left = deadline.left()?;
             socket.set_write_timeout(Some(socket_timeout(left).unwrap_or(left)))?;
             match socket.connect(&path) {
@@ -112,8 +114,8 @@ impl Socket {
         Ok(Self::Plain(socket))
     }
 
-    /// Reads what arrives, and waits for `left` at most. May end before without data: with
-    /// `WouldBlock`, `TimedOut` or `Interrupted`. One thread may read at a time.
+    /// Waits for bytes for at most `left`, and reads them. May fail earlier with `WouldBlock`,
+    /// `TimedOut` or `Interrupted`. Only one thread may read at a time.
     pub(crate) fn read_within(
         &self,
         buffer: &mut [u8],
@@ -137,9 +139,9 @@ impl Socket {
         }
     }
 
-    /// Writes what the kernel accepts, at least one byte, and waits for `left` at most. May end
-    /// before, as [`read_within`](Self::read_within). Over TLS some of the bytes may have been sent
-    /// by then: write the same bytes again.
+    /// Writes at least one byte, and as many as the kernel accepts, and waits for at most `left`.
+    /// May fail earlier, like [`read_within`](Self::read_within). Over TLS, some bytes may be sent
+    /// before such an error: write the same bytes again.
     pub(crate) fn write_within(
         &self,
         bytes: &[u8],
@@ -163,9 +165,9 @@ impl Socket {
         }
     }
 
-    /// Writes what the kernel accepts without blocking: `WouldBlock` if that is nothing. One thread
-    /// may do so at a time, and none may write in another way. On other systems than Linux, a
-    /// thread that reads meanwhile may get `WouldBlock` too early.
+    /// Writes as many bytes as the kernel accepts, without blocking. Fails with `WouldBlock` if the
+    /// kernel accepts none. Only one thread may write at a time, by this method only. On systems
+    /// other than Linux, a concurrent reader may get `WouldBlock` too early.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write_now(bytes),
@@ -174,9 +176,9 @@ impl Socket {
         }
     }
 
-    /// Reads what has arrived without blocking: `WouldBlock` if that is nothing, over TLS also if
-    /// it is no whole record. One thread may read at a time. On other systems than Linux, a thread
-    /// that writes meanwhile may get `WouldBlock` too early.
+    /// Reads the arrived bytes, without blocking. Fails with `WouldBlock` if there are none, over
+    /// TLS also without a whole record. Only one thread may read at a time. On systems other than
+    /// Linux, a concurrent writer may get `WouldBlock` too early.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.read_now(buffer),
@@ -185,8 +187,8 @@ impl Socket {
         }
     }
 
-    /// Whether there is nothing to be read, not even its end. Does not block. On other systems than
-    /// Linux, a thread that reads or writes meanwhile may get `WouldBlock` too early.
+    /// Whether there is nothing to read, neither bytes nor the end of the stream. Does not block.
+    /// On systems other than Linux, a concurrent reader or writer may get `WouldBlock` too early.
     pub(crate) fn has_no_input(&self) -> bool {
         let mut byte = [0];
         let peeked = match self {
@@ -197,9 +199,9 @@ impl Socket {
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Ends it for every thread that reads or writes it.
+    /// Shuts the socket for every reader and writer.
     pub(crate) fn shut(&self) {
-        // It fails if the peer was faster: then it is closed already.
+        // Fails if the peer was faster: the socket is closed already.
         drop(match self {
             Self::Plain(socket) => socket.shutdown(Shutdown::Both),
             #[cfg(feature = "tls")]
@@ -207,7 +209,7 @@ impl Socket {
         });
     }
 
-    /// Why TLS failed, if that is what broke the connection.
+    /// The TLS error that broke the connection, if any.
     pub(crate) fn tls_error(&self) -> Option<Reason> {
         match self {
             Self::Plain(_) => None,
@@ -217,7 +219,7 @@ impl Socket {
     }
 }
 
-/// Why TLS failed, if that is the cause of an error of connecting.
+/// The TLS error behind an error of connecting, if any.
 pub(crate) fn tls_error(error: &io::Error) -> Option<Reason> {
     #[cfg(feature = "tls")]
     return tls_stream::tls_error(error);

@@ -1,7 +1,8 @@
-//! A TLS stream that several threads may share: one reads, others write, another may shut it.
+//! A TLS stream shared by several threads: a thread reads, others write, another thread may shut
+//! the stream.
 //!
 //! The socket below does not block. The session is locked for each attempt, and never while a
-//! thread waits for the socket. So a reader that waits does not block a writer.
+//! thread waits for the socket. So a waiting reader does not block a writer.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -24,16 +25,15 @@ pub(crate) struct TlsStream {
 
 struct Session {
     tls: ClientConnection,
-    /// How many of the writer's bytes are encrypted, in a record that the socket has not accepted
-    /// whole.
+    /// Number of the writer's bytes encrypted in a record not yet accepted whole by the socket.
     unsent: usize,
 }
 
-/// What is encrypted at once: one record. So what was not sent whole cannot be deciphered.
+/// Bytes encrypted at once: one record. So the server cannot decipher a record not sent whole.
 const RECORD_BYTES: usize = 16 * 1024;
 
 impl TlsStream {
-    /// The TLS handshake on a connected stream, by the deadline. The server must present a
+    /// Performs the TLS handshake on a connected stream, by the deadline. The server must present a
     /// certificate for `host`.
     pub(crate) fn handshake(
         stream: TcpStream,
@@ -80,11 +80,11 @@ impl TlsStream {
         }
     }
 
-    /// Reads without blocking: `WouldBlock` if no whole record has arrived.
+    /// Reads without blocking. Fails with `WouldBlock` if no whole record has arrived.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let Session { tls, .. } = &mut *self.session.lock();
         loop {
-            // First what it has: a session with much plaintext accepts no more.
+            // First the buffered plaintext: a session with much plaintext accepts no more.
             match tls.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
@@ -92,7 +92,7 @@ impl TlsStream {
             if tls.read_tls(&mut &self.stream)? == 0 {
                 return Ok(0);
             }
-            // Its own messages, such as a change of keys, leave with the next write.
+            // The session's own messages, such as a change of keys, are sent with the next write.
             tls.process_new_packets().map_err(tls_failed)?;
         }
     }
@@ -107,8 +107,8 @@ impl TlsStream {
         }
     }
 
-    /// Writes without blocking: `WouldBlock` if the socket does not accept a whole record. Part of
-    /// the record may have been sent: write the same bytes again.
+    /// Writes without blocking. Fails with `WouldBlock` if the socket does not accept a whole
+    /// record. Part of the record may be sent: write the same bytes again.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Session { tls, unsent } = &mut *self.session.lock();
         if *unsent == 0 {
@@ -122,15 +122,15 @@ impl TlsStream {
         Ok(std::mem::take(unsent))
     }
 
-    /// Why TLS failed, if that is what broke the connection. A server that requires a certificate
-    /// says so only after the handshake.
+    /// The TLS error that broke the connection, if any. A server that requires a certificate
+    /// reports a missing certificate only after the handshake.
     pub(crate) fn error(&self) -> Option<Reason> {
         let error = self.session.lock().tls.process_new_packets().err()?;
         Some(Reason::caused_by(error))
     }
 }
 
-/// Why TLS failed, if that is the cause of an error of the handshake.
+/// The TLS error behind an error of the handshake, if any.
 pub(crate) fn tls_error(error: &io::Error) -> Option<Reason> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(Reason::caused_by(inner.clone()))
@@ -142,7 +142,7 @@ fn tls_failed(error: rustls::Error) -> io::Error {
 
 fn left(deadline: &mut Deadline) -> io::Result<Duration> {
     deadline.refresh().left().map_err(|_| {
-        // A server without TLS takes the handshake for a command, and waits for the end of it.
+        // A server without TLS takes the handshake for a command, and waits for the command's end.
         let reason = "the TLS handshake timed out; if the server speaks no TLS at this port, write \
                       redis:// or the port for TLS";
         io::Error::new(io::ErrorKind::TimedOut, reason)

@@ -1,5 +1,4 @@
-//! One connection for calls, and the requests on it that are unanswered, in the order of their
-//! bytes (DESIGN: connections for calls).
+//! A connection for calls, and the unanswered requests, in the order of their bytes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,19 +13,23 @@ use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::waiting_call::{CallReply, NoReply, WaitingCall};
 
-/// A connection. It has one owner at any time: the list of idle ones, a running thread, or the slot
-/// of a waiter that is being woken. So it has no lock.
+/// A connection for calls.
+///
+/// A connection has one owner at any time: the list of idle connections, a running thread, or the
+/// slot of a waiter being woken. So a connection has no lock, and no system call is made under a
+/// lock. Dropping the owner closes the connection, so a panic of a thread loses one connection
+/// only.
 pub(crate) struct CallConnection {
     connection: Connection,
-    /// The requests that the thread which owns the connection writes. Kept for its memory.
+    /// The requests that the owning thread writes. Retained for its memory.
     requests: Vec<u8>,
     pending: VecDeque<Pending>,
-    /// How many of the pending replies no thread waits for, and the bytes of their requests.
+    /// Number of pending replies that no thread waits for, and the bytes of their requests.
     owed: usize,
     owed_bytes: usize,
-    /// How often all connections of the callers had been shut when it was made.
+    /// The callers' generation when the connection was made.
     pub(crate) callers_generation: u64,
-    /// When a call used it last.
+    /// Time of the last use by a call.
     pub(crate) used_at: Instant,
 }
 
@@ -37,14 +40,14 @@ struct Pending {
     sent_at: Instant,
 }
 
-/// Who gets a reply.
+/// The receiver of a reply.
 #[derive(Debug)]
 enum Caller {
     /// The thread that owns the connection.
     Own,
     Waiting(Arc<WaitingCall>),
     Owed(OwedRequest),
-    /// The caller has given up.
+    /// No receiver: the caller has given up.
     Nobody,
 }
 
@@ -54,48 +57,52 @@ pub(crate) struct OwedRequest {
     pub(crate) owed: Owed,
     pub(crate) script: Option<&'static Script>,
     pub(crate) not_after: ServerTime,
-    /// How long the request is.
+    /// Length of the request.
     pub(crate) bytes: usize,
-    /// The hash of the key that the request is about.
+    /// Hash of the request's key.
     pub(crate) key: u64,
 }
 
-/// The answer to such a request, which was not sent before `sent_at`.
+/// The answer to an [`OwedRequest`] that was not sent before `sent_at`.
 pub(crate) struct OwedAnswer {
     pub(crate) request: OwedRequest,
     pub(crate) sent_at: Instant,
     pub(crate) answer: Result<CallReply, Broken>,
 }
 
-/// What is to be done with replies once nothing is owned or locked.
+/// Replies to deliver once nothing is owned or locked.
 #[derive(Default)]
 pub(crate) struct Deliveries {
     to_wake: Vec<Arc<WaitingCall>>,
     pub(crate) owed: Vec<OwedAnswer>,
 }
 
-/// How many replies, and of how many bytes of requests, may be unread when one more is left unread.
-/// A process that ends with more of them may lose requests (DESIGN: unread releases).
+/// Largest number of unanswered requests when a reply is left unread, and of bytes of requests with
+/// unread replies.
+///
+/// When a process ends, the system resets a connection with unread data, and discards unsent bytes.
+/// With eight small requests all bytes were already sent; with sixteen, behind a stopped server,
+/// some were not.
 const MAX_OWED: usize = 8;
-/// Over TLS a server reads one record after the other, and gives up the rest when it cannot send a
-/// reply.
+/// Over TLS, a server runs the requests of a record before reading the next record, and discards
+/// the rest if a reply cannot be sent.
 const MAX_OWED_TLS: usize = 1;
 const MAX_OWED_BYTES: usize = 8 * 1024;
 
-/// How much memory for requests an idle connection keeps.
+/// Memory for requests that an idle connection retains.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// After this much idle time no reply is left unread. What closes idle connections would lose the
-/// request unnoticed: a firewall forgets a connection without a word, mostly after minutes.
+/// Idle time after which no reply is left unread. A firewall forgets an idle connection without a
+/// sign, mostly after minutes, and the request would be lost unnoticed.
 const MAX_IDLE: Duration = Duration::from_secs(10);
 
-/// After this much the socket is looked at first: a server's `timeout`, which is a second or more,
-/// may have closed it.
+/// Idle time after which the socket is inspected before a use: the server may have closed the
+/// connection because of its setting `timeout`, at least a second.
 const MAX_UNSEEN: Duration = Duration::from_millis(500);
 
-/// How long a request may be without any reply before others use another connection. Short scripts
-/// take far less, so either the server hangs, and another connection is no better, or only this
-/// connection does.
+/// Longest time without any reply before other calls use another connection. Short scripts take far
+/// less time. So either the server hangs, and another connection is no better, or only this
+/// connection hangs, as after a lost entry in a firewall, and costs a single caller its time.
 pub(crate) const MAX_SILENCE: Duration = Duration::from_millis(250);
 
 impl CallConnection {
@@ -115,7 +122,7 @@ impl CallConnection {
         self.connection.generation
     }
 
-    /// The connection itself, for a caller that has it alone.
+    /// The inner connection, for a caller that owns the connection alone.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -124,7 +131,7 @@ impl CallConnection {
         &mut self.connection
     }
 
-    /// Whether a reply is owed to a request about this key.
+    /// Whether the reply to a request about `key` is owed.
     pub(crate) fn owes(&self, key: u64) -> bool {
         self.owed > 0
             && self
@@ -137,7 +144,7 @@ impl CallConnection {
         self.owed > 0
     }
 
-    /// Whether the reply to one more request of that length may be left unread.
+    /// Whether the reply to another request of `bytes` may be left unread.
     pub(crate) fn may_owe(&self, bytes: usize, now: Instant) -> bool {
         let most = if self.connection.is_tls() { MAX_OWED_TLS } else { MAX_OWED };
         self.pending.len() < most
@@ -145,26 +152,26 @@ impl CallConnection {
             && now.saturating_duration_since(self.used_at) <= MAX_IDLE
     }
 
-    /// Whether the socket is to be looked at before the connection is used: it may have ended, or
-    /// replies may be late. `broke_at` is when another connection broke.
+    /// Whether to inspect the socket before a use: the socket may have ended, or replies may be
+    /// late. `broke_at` is the time when another connection broke.
     pub(crate) fn must_look(&self, now: Instant, broke_at: Option<Instant>) -> bool {
         now.saturating_duration_since(self.used_at) > MAX_UNSEEN
             || broke_at.is_some_and(|broke_at| self.used_at <= broke_at)
             || self.is_silent(now, MAX_SILENCE)
     }
 
-    /// Whether the oldest request is without a reply for that long.
+    /// Whether the oldest request has been without a reply for `longest`.
     pub(crate) fn is_silent(&self, now: Instant, longest: Duration) -> bool {
         let oldest = self.pending.front();
         oldest.is_some_and(|oldest| now.saturating_duration_since(oldest.sent_at) >= longest)
     }
 
-    /// Where the next requests are encoded.
+    /// The buffer for the next requests.
     pub(crate) fn requests(&mut self) -> &mut Vec<u8> {
         &mut self.requests
     }
 
-    /// Writes the requests. After an error, says how many bytes the kernel has accepted.
+    /// Writes the requests. An error has the number of bytes that the kernel has accepted.
     pub(crate) fn write(&mut self, deadline: &mut Deadline) -> Result<(), (usize, io::Error)> {
         let written = self.connection.send_counted(&self.requests, deadline);
         self.requests.clear();
@@ -186,8 +193,8 @@ impl CallConnection {
         self.pending.push_back(Pending { caller: Caller::Owed(request), sent_at });
     }
 
-    /// Waits for a reply, and takes all that have arrived with it. Returns that of the thread that
-    /// owns the connection.
+    /// Waits for a reply, and takes all replies that have arrived. Returns the reply to the owning
+    /// thread, if any.
     pub(crate) fn receive(
         &mut self,
         deadline: &mut Deadline,
@@ -230,7 +237,7 @@ impl CallConnection {
         Ok(None)
     }
 
-    /// The thread that owns the connection gives up: its reply is dropped when it comes.
+    /// The owning thread gives up: its reply is dropped on arrival.
     pub(crate) fn give_up(&mut self) {
         let own = self.pending.iter_mut().find(|one| matches!(one.caller, Caller::Own));
         if let Some(own) = own {
@@ -238,8 +245,8 @@ impl CallConnection {
         }
     }
 
-    /// The connection goes to the next thread that waits for a reply on it. It comes back if there
-    /// is none.
+    /// Gives the connection to the next thread that waits for a reply. Returns the connection if no
+    /// thread waits.
     pub(crate) fn hand_on(mut self: Box<Self>) -> Option<Box<Self>> {
         for index in 0..self.pending.len() {
             let Some(Pending { caller, .. }) = self.pending.get_mut(index) else { break };
@@ -261,7 +268,7 @@ impl CallConnection {
         Some(self)
     }
 
-    /// Ends the connection. What was sent on it may have run.
+    /// Ends the connection. Requests without a reply may have run.
     pub(crate) fn end(self: Box<Self>, error: &io::Error, deliveries: &mut Deliveries) {
         let Self { connection, pending, .. } = *self;
         drop(connection);
@@ -296,7 +303,7 @@ impl Deliveries {
     }
 }
 
-/// A copy of the error. Each of those that it concerns gets one.
+/// A copy of `error`, for each of several receivers.
 pub(crate) fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

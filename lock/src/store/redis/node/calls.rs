@@ -1,16 +1,20 @@
-//! Sends calls to one server: each on a connection of its own while there are enough, and several in
-//! one write when there are not (DESIGN: connections for calls).
+//! Sends calls to a server: each call on its own connection, or several calls in one write while no
+//! connection is idle.
 //!
-//! 1. A call takes the idle connection that was used last, writes, reads its reply and puts the
-//!    connection back.
-//! 2. If none is idle, the call queues, and waits until its own deadline. A thread of its own opens
-//!    another connection, one at a time, up to a limit.
-//! 3. A connection that is put back goes to the first in the queue, which takes some of the others
-//!    along and writes all requests at once.
-//! 4. The thread that owns the connection reads, and passes on each reply. Once it has its own, or
-//!    no time, the next that waits for a reply reads.
-//! 5. A call that gives up leaves its reply to be dropped. A connection on which nobody waits and
-//!    which does not answer is closed.
+//! 1. A call takes the last used idle connection, writes, reads the reply and puts the connection
+//!    back.
+//! 2. If no connection is idle, the call queues, and waits until its own deadline. A separate
+//!    thread opens more connections, one at a time, up to a limit.
+//! 3. A connection put back goes to the first call of the queue. This call takes some other queued
+//!    calls along and writes all requests at once.
+//! 4. The thread that owns the connection reads, and passes on each reply. Once this thread has its
+//!    own reply, or no time left, the next thread waiting for a reply reads.
+//! 5. When a call gives up, its reply is dropped on arrival. A connection without waiting threads
+//!    and without an answer is closed.
+//!
+//! No thread serves the connections, and no thread spins. An earlier design, one connection for all
+//! threads, needed a second wake-up for each reply and ran no calls in parallel: with two to
+//! sixteen threads, the earlier design was slower than a connection for each thread.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -43,49 +47,51 @@ use crate::store::redis::node::waiting_call::{
 };
 use crate::store::shutdown::CallGeneration;
 
-/// The calls to one server.
+/// The calls to a server.
 pub(crate) struct Calls {
     server: Arc<Server>,
-    /// The sockets of these connections.
+    /// The sockets of the connections for calls.
     sockets: Sockets,
     state: Mutex<State>,
     /// Signalled when no connection is in use.
     unused: Condvar,
-    /// How many replies are unread that no thread waits for.
+    /// Number of unread replies that no thread waits for.
     owed: AtomicUsize,
 }
 
 struct State {
     pool: Pool<Box<CallConnection>, Arc<WaitingCall>>,
-    /// When a connection was last used that has broken since.
+    /// Time of the last use of a connection that has broken since.
     broke_at: Option<Instant>,
-    /// The generation of the server's sockets when a connection was made last.
+    /// The generation of the server's sockets at the last connect.
     generation: u64,
     is_closed: bool,
 }
 
-/// A connection that a running thread owns. Dropping it closes the connection: a panic unwinds.
+/// A connection owned by a running thread. Dropping the owner closes the connection: a panic
+/// unwinds.
 struct Owned<'a> {
     calls: &'a Arc<Calls>,
     connection: Option<Box<CallConnection>>,
 }
 
-/// What a caller finds that wants an idle connection.
+/// The result of searching for an idle connection.
 enum Idle<'a> {
     Taken(Owned<'a>),
-    /// None is idle. As long as the state is locked, none is put back.
+    /// No connection is idle. While the state is locked, no connection is put back.
     None(MutexGuard<'a, State>),
 }
 
-/// What a caller gets when it asks for a connection.
+/// The result of requesting a connection.
 enum Entered<'a> {
-    /// A connection. Others may wait for one too.
+    /// A connection. Other calls may wait in the queue.
     Leads(Owned<'a>, Wanted),
     Reads(Owned<'a>),
     Ended(Outcome),
 }
 
-/// How many requests are written at once, and when no more is added to a batch.
+/// Largest number of requests in a batch, and the length in bytes that ends a batch. With 32
+/// requests, the slowest hundredth of the calls waits longer than on a connection for each thread.
 const MAX_BATCH: usize = 16;
 const MAX_BATCH_BYTES: usize = 16 * 1024;
 
@@ -102,7 +108,7 @@ impl Calls {
         })
     }
 
-    /// Sends the request about `key` that `encode` appends, and waits for its reply.
+    /// Sends the request about `key`, appended by `encode`, and waits for the reply.
     ///
     /// Fails for a call that began before [`abort_calls`](Self::abort_calls).
     pub(crate) fn call(
@@ -112,27 +118,27 @@ impl Calls {
         deadline: &mut Deadline,
         call_generation: CallGeneration,
     ) -> Outcome {
-        // 1. An idle connection, for this request alone.
-        // Without time the write would fail, and end a connection that is intact.
+        // 1. An idle connection, for this request alone. Without time left, the write would fail
+        //    and end an intact connection.
         deadline.left().map_err(not_sent)?;
         if let Idle::Taken(mut owned) = self.take_idle(key, deadline, call_generation)? {
             encode(owned.requests());
             let end = owned.requests().len();
             return owned.send(end, Vec::new(), deadline);
         }
-        // 2. The queue. The request may be written by another thread.
+        // 2. The queue. Another thread may write the request.
         let mut request = Vec::new();
         encode(&mut request);
         match self.enter(Wanted::Call(request), key, deadline, call_generation)? {
             Entered::Leads(owned, Wanted::Call(request)) => owned.lead(&request, deadline),
-            // Not reached: only a caller that wants no call is answered so.
+            // Not reached: only a caller without a request gets this answer.
             Entered::Leads(_, Wanted::Alone) => Err(not_sent(io::ErrorKind::Other.into())),
             Entered::Reads(owned) => owned.read(deadline),
             Entered::Ended(outcome) => outcome,
         }
     }
 
-    /// A connection that nobody else uses meanwhile, for what must have no other request behind it.
+    /// A connection without other users, for a request that no other request may follow.
     ///
     /// Fails for a call that began before [`abort_calls`](Self::abort_calls).
     pub(crate) fn take(
@@ -143,7 +149,7 @@ impl Calls {
         let no_reply = match self.enter(Wanted::Alone, "", deadline, call_generation) {
             Ok(Entered::Leads(owned, _)) => return Ok(Taken(owned)),
             Ok(Entered::Ended(Err(no_reply))) | Err(no_reply) => no_reply,
-            // Not reached: nobody sends anything for it.
+            // Not reached: no thread sends a request for this caller.
             Ok(Entered::Ended(Ok(_)) | Entered::Reads(_)) => return Err(Failure::Closed),
         };
         Err(match no_reply {
@@ -154,9 +160,9 @@ impl Calls {
         })
     }
 
-    /// Sends a request and leaves its reply unread, to the next user of the connection. Without a
-    /// connection on which one more reply may be unread, it is not sent. An error means so too: the
-    /// request never runs.
+    /// Sends a request and leaves the reply unread, for the next user of the connection. After an
+    /// error, the request never runs. Fails without sending if no idle connection may owe another
+    /// reply.
     pub(crate) fn send_unread(
         self: &Arc<Self>,
         packed: &[u8],
@@ -165,7 +171,7 @@ impl Calls {
         call_generation: CallGeneration,
     ) -> Result<(), NoReply> {
         loop {
-            // 1. An idle connection on which one more reply may be unread.
+            // 1. An idle connection that may owe another reply.
             let now = deadline.read_at();
             let mut state = self.state.lock();
             self.check(&state, call_generation)?;
@@ -189,8 +195,9 @@ impl Calls {
         }
     }
 
-    /// Reads the owed replies that have arrived on idle connections, without waiting. True if some
-    /// are still to come. A connection without any reply for longer than `longest` is closed.
+    /// Reads the arrived owed replies on idle connections, without waiting. Returns whether some
+    /// replies are still missing. A connection without any reply for longer than `longest` is
+    /// closed.
     pub(crate) fn read_owed(self: &Arc<Self>, longest: Duration) -> bool {
         if self.owed.load(Ordering::Acquire) == 0 {
             return false;
@@ -214,13 +221,14 @@ impl Calls {
         self.owed.load(Ordering::Acquire) > 0
     }
 
-    /// The idle connections may be broken: another one to the same server has broken. Each is looked
-    /// at before it is used.
+    /// Suspects the idle connections, because another connection to the server has broken. Each
+    /// suspected connection is inspected before its next use.
     pub(crate) fn suspect_idle(&self, now: Instant) {
         self.state.lock().suspect(now);
     }
 
-    /// The idle connections are unusable, for example because the user's password has changed.
+    /// Closes the idle connections, which are unusable, for example after a change of the user's
+    /// password.
     pub(crate) fn close_idle(self: &Arc<Self>) {
         let idle = self.state.lock().pool.take_if(|_| true);
         for connection in idle {
@@ -228,8 +236,8 @@ impl Calls {
         }
     }
 
-    /// No connection is used by calls that begin from now on. Owed replies are waited for, for at
-    /// most `longest`.
+    /// Refuses later calls, fails the queued calls and closes the idle connections. Waits for owed
+    /// replies for at most `longest`.
     pub(crate) fn close(self: &Arc<Self>, longest: Duration) {
         let (idle, queue) = {
             let mut state = self.state.lock();
@@ -254,8 +262,8 @@ impl Calls {
         }
     }
 
-    /// Shuts all connections. The calls on them and in the queue fail at once, and later ones get
-    /// new connections.
+    /// Shuts all connections. Calls in progress and in the queue fail at once; later calls get new
+    /// connections.
     pub(crate) fn abort_calls(self: &Arc<Self>) {
         let (idle, queue) = {
             let mut state = self.state.lock();
@@ -268,16 +276,16 @@ impl Calls {
         }
     }
 
-    /// How many connections are in use, or are being opened.
+    /// Number of connections in use or being opened.
     pub(crate) fn in_use(&self) -> usize {
         self.state.lock().pool.in_use()
     }
 
-    /// Closes the idle connections that were needed for the last time long ago, but for one. True if
-    /// others are idle: they may be closed later.
+    /// Closes the idle connections that were not needed for long, except one. Returns whether
+    /// several connections remain idle, and may be closed later.
     pub(crate) fn close_unused(&self) -> bool {
         let now = SystemClock.now();
-        // They are closed with nothing locked.
+        // Dropped, and so closed, with nothing locked.
         let mut unused = Vec::new();
         let mut state = self.state.lock();
         while state.pool.idle() > 1
@@ -310,8 +318,8 @@ impl Calls {
         Ok(())
     }
 
-    /// Takes an idle connection, first one on which a release of `key` is unanswered: on another,
-    /// the call could overtake the release.
+    /// Takes an idle connection, preferably with an unanswered release of `key`: on another
+    /// connection, the call could overtake the release, and be refused by a hold of its own client.
     fn take_idle(
         self: &Arc<Self>,
         key: &str,
@@ -332,7 +340,7 @@ impl Calls {
         }
     }
 
-    /// A connection, or what becomes of the call in the queue.
+    /// A connection, or the outcome of the call in the queue.
     fn enter(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -382,13 +390,13 @@ impl Calls {
                 Entered::Ended(Err(NoReply::Broken(Broken::Unanswered(error))))
             }
             Slot::Done(outcome) => Entered::Ended(outcome),
-            // Not reached: only this thread leaves.
+            // Not reached: only this thread sets `Gone` while waiting.
             Slot::Gone => Entered::Ended(Err(NoReply::NoConnection(Failure::Closed))),
         }
     }
 
-    /// Opens connections on a thread of its own while calls wait. Callers do not connect: each has
-    /// a deadline of its own, which may be too short.
+    /// Opens connections on a separate thread while calls wait. Callers do not connect: when a
+    /// handshake takes longer than their deadlines, every caller would give up too early.
     fn open_another(self: &Arc<Self>) {
         let calls = Arc::clone(self);
         let thread = thread::Builder::new().name("lock-connect".to_owned());
@@ -398,7 +406,7 @@ impl Calls {
         }
     }
 
-    /// Opens one connection. Whether another is to be opened.
+    /// Opens a connection. Returns whether to open another.
     fn connect(self: &Arc<Self>) -> bool {
         let generation = self.sockets.generation();
         let mut deadline = Deadline::after(self.server.command_timeout);
@@ -424,11 +432,11 @@ impl Calls {
         }
     }
 
-    /// Whether another is to be opened.
+    /// Handles a failed connect. Returns whether to open another connection.
     fn not_connected(&self, failure: &Failure, generation: u64) -> bool {
         let mut state = self.state.lock();
         let waiting = state.pool.not_connected();
-        // Those that queue now have begun after all connections were shut.
+        // The queued callers began after all connections were shut.
         if self.sockets.generation() != generation && !state.is_closed {
             let mut connects = false;
             for waiter in waiting {
@@ -450,8 +458,8 @@ impl Calls {
         }
     }
 
-    /// Wakes the threads whose calls have ended, and hands the owed replies to the client. With
-    /// nothing locked.
+    /// Wakes the threads whose calls have ended, and passes the owed replies to the client. Call
+    /// with nothing locked.
     fn deliver(self: &Arc<Self>, deliveries: &mut Deliveries) {
         deliveries.wake();
         for OwedAnswer { request, sent_at, answer } in deliveries.owed.drain(..) {
@@ -461,12 +469,12 @@ impl Calls {
                 Err(broken) => Err(self.server.no_reply(broken, not_after)),
             };
             self.server.owed_replies().add(OwedReply { owed, reply });
-            // Afterwards: without owed requests, each reply is with the client.
+            // Last: once no reply is owed, the client has every reply.
             self.owed.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// What the answer to an owed request means. Nothing is sent again for it: a wrong estimate of
+    /// Interprets the answer to an owed request. The request is not sent again: a wrong estimate of
     /// the server's time is a transient failure, and a redirection is refused.
     fn reply_of(
         self: &Arc<Self>,
@@ -514,7 +522,7 @@ impl State {
 }
 
 impl Owned<'_> {
-    /// The connection, if it can be used. Otherwise it is closed.
+    /// Returns the connection if usable. Otherwise closes the connection.
     fn checked(mut self, now: Instant, broke_at: Option<Instant>) -> Option<Self> {
         if !self.calls.is_current(&self) {
             self.end(&io::ErrorKind::ConnectionAborted.into());
@@ -535,7 +543,7 @@ impl Owned<'_> {
         None
     }
 
-    /// Sends the request, and with it those of others that wait.
+    /// Sends the request together with requests of queued calls.
     fn lead(mut self, request: &[u8], deadline: &mut Deadline) -> Outcome {
         let own_end = request.len();
         self.requests().extend_from_slice(request);
@@ -557,8 +565,9 @@ impl Owned<'_> {
         self.send(own_end, others, deadline)
     }
 
-    /// Writes the requests on the connection, the own and those of `others`, each with the place
-    /// where it ends, and reads.
+    /// Writes the requests on the connection, each with the position of its end, and reads. After
+    /// an error, a request may have run if the kernel has accepted its last byte. Any other request
+    /// can never run.
     fn send(
         mut self,
         own_end: usize,
@@ -570,7 +579,7 @@ impl Owned<'_> {
             let mut deliveries = Deliveries::default();
             for (end, waiter) in others {
                 let error = match error.kind() {
-                    // Only the time of this thread is over: the others try again.
+                    // Only this thread's time is over: the other calls try again.
                     io::ErrorKind::TimedOut => io::ErrorKind::ConnectionAborted.into(),
                     _ => copy_of(&error),
                 };
@@ -589,14 +598,14 @@ impl Owned<'_> {
         self.read(deadline)
     }
 
-    /// Reads until the own reply is there, and passes on those of others.
+    /// Reads until the own reply arrives, and passes on the replies of other calls.
     fn read(mut self, deadline: &mut Deadline) -> Outcome {
         let (calls, generation) = (self.calls, self.generation());
         let mut deliveries = Deliveries::default();
         loop {
             match self.receive(deadline, &mut deliveries) {
                 Ok(Some(value)) => {
-                    // First: the next calls of these threads go along with the queue.
+                    // First, so that the next calls of these threads go along with the queue.
                     calls.deliver(&mut deliveries);
                     self.hand_on(deadline.read_at(), true);
                     return Ok(CallReply { value, generation });
@@ -620,8 +629,8 @@ impl Owned<'_> {
         }
     }
 
-    /// The next that waits for a reply reads. If nobody does, the connection is idle, or closed if
-    /// it has not answered for long.
+    /// Lets the next thread waiting for a reply read. Without such a thread, the connection becomes
+    /// idle, or is closed after a long silence.
     fn hand_on(mut self, now: Instant, answers: bool) {
         let Some(connection) = self.connection.take() else { return };
         let Some(connection) = connection.hand_on() else { return };
@@ -633,7 +642,7 @@ impl Owned<'_> {
         }
     }
 
-    /// Gives the connection to the first of the queue, or to the idle ones.
+    /// Gives the connection to the first call of the queue, or makes the connection idle.
     fn put(mut self, now: Instant) {
         let Some(mut connection) = self.connection.take() else { return };
         connection.used_at = now;
@@ -663,7 +672,7 @@ impl Owned<'_> {
         self.close(error);
     }
 
-    /// Closes the connection. What was sent on it and has no reply may have run.
+    /// Closes the connection. Requests without a reply may have run.
     fn close(&mut self, error: &io::Error) {
         let Some(connection) = self.connection.take() else { return };
         let used_at = connection.used_at;
@@ -708,11 +717,11 @@ impl DerefMut for Owned<'_> {
     }
 }
 
-/// A connection that a caller has for itself. Dropping it closes the connection.
+/// A connection for one caller alone. Dropping the value closes the connection.
 pub(crate) struct Taken<'a>(Owned<'a>);
 
 impl Taken<'_> {
-    /// Returns a connection whose replies were all read.
+    /// Puts back a connection without missing replies.
     pub(crate) fn give_back(self, now: Instant) {
         self.0.put(now);
     }
@@ -732,7 +741,7 @@ impl DerefMut for Taken<'_> {
     }
 }
 
-/// By this number a connection knows the key of a request whose reply it owes.
+/// The hash by which a connection knows the key of an owed reply.
 pub(crate) fn hash_of(key: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -743,7 +752,7 @@ fn not_sent(error: io::Error) -> NoReply {
     NoReply::Broken(Broken::NotSent(error))
 }
 
-/// Nobody serves the queue.
+/// Fails the queued calls, which no connection serves.
 fn fail_all(queue: VecDeque<Arc<WaitingCall>>, failure: &Failure) {
     let mut deliveries = Deliveries::default();
     for waiter in queue {

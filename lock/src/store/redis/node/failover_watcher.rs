@@ -1,11 +1,14 @@
-//! A thread that watches for failovers: it subscribes to one sentinel, and checks for itself
-//! (DESIGN: sentinel).
+//! A thread that watches for failovers, by subscribing to a sentinel and by regular checks.
 //!
-//! The sentinel publishes failovers as they happen. Its message is only a hint: the thread then
-//! asks it where the master is, and after which failover. The other sentinels are asked in turn, in
-//! case that one is cut off or hangs, and the master is asked for its role, in case no sentinel can
-//! be reached. The [`Server`] learns what they answer, and shuts every socket to an old master.
-//! Nothing here ever fails a caller.
+//! The sentinel publishes failovers as they happen. A message has no epoch and may be old, and so
+//! is only a hint: the thread then queries the sentinel for the master's address and the failover's
+//! epoch. The thread queries the other sentinels in turn, in case the subscribed sentinel is cut
+//! off or hangs, and the master's role, in case no sentinel is reachable. The [`Server`] learns the
+//! answers, and shuts every socket to an old master. A connect, and an error that only a replica
+//! sends, also reveal a failover. Nothing here ever fails a caller.
+//!
+//! The sentinel client of the `redis` crate waits for a hung sentinel without a limit, and reports
+//! no failover.
 
 use std::io;
 use std::sync::Arc;
@@ -25,26 +28,27 @@ use crate::store::redis::resp::encode::Command;
 use crate::store::redis::sentinel::master::Master;
 use crate::store::redis::sentinel::query::Sentinel;
 
-/// A handle on the thread, which ends when the handle is dropped.
+/// A handle to the thread, which ends when the handle is dropped.
 pub(crate) struct FailoverWatcher {
     server: Arc<Server>,
 }
 
-/// The time between two checks. Each asks the master and one sentinel.
+/// Time between two checks. Each check queries the master and one sentinel.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// A sentinel that did not answer last time is asked only in one check of this many.
+/// Number of checks per query of a sentinel that did not answer the last query.
 const CHECKS_PER_SILENT_SENTINEL: u32 = 5;
-/// How long connecting or a request may take. No message is read meanwhile.
+/// Longest time of a connect or request. No message is read meanwhile.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait for the master's role. A later reply is read by the next check.
+/// Longest wait for the master's role. The next check reads a later reply.
 const ROLE_TIMEOUT: Duration = Duration::from_millis(50);
-/// The time between two searches for a sentinel to subscribe to. One may confirm a subscription and
-/// close the connection each time.
+/// Time between two searches for a sentinel to subscribe to. A sentinel may confirm a subscription
+/// and close the connection each time.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Published by every sentinel after a failover.
 const SWITCHED: &str = "+switch-master";
-/// Published earlier, by the sentinel that leads the failover.
+/// Published earlier, by the sentinel that leads the failover. `+switch-master` follows only after
+/// the sentinel has reconfigured every replica.
 const PROMOTED: &str = "+promoted-slave";
 
 impl FailoverWatcher {
@@ -75,16 +79,16 @@ struct SentinelWatcher<'a> {
     server: &'a Server,
     master: &'a Master,
     subscription: Option<Subscription>,
-    /// Connections for questions, one for each sentinel.
+    /// A connection for queries to each sentinel.
     connections: Vec<(Address, Connection)>,
     role_query: Option<RoleQuery>,
     checks: u32,
     next_check: Instant,
-    /// The next search for a sentinel to subscribe to begins at this time or later.
+    /// Earliest time of the next search for a sentinel to subscribe to.
     next_search: Instant,
 }
 
-/// The sentinel whose messages are received.
+/// The subscribed sentinel.
 struct Subscription {
     sentinel: Arc<Sentinel>,
     connection: Connection,
@@ -92,10 +96,10 @@ struct Subscription {
     pinged: bool,
 }
 
-/// The connection on which the master is asked for its role.
+/// The connection for queries of the master's role.
 struct RoleQuery {
     connection: Connection,
-    /// Whether the reply is still to come.
+    /// Whether the reply is still missing.
     pending: bool,
 }
 
@@ -121,7 +125,7 @@ impl<'a> SentinelWatcher<'a> {
                 self.subscribe_to_any();
                 self.next_search = SystemClock.now() + SEARCH_INTERVAL;
             }
-            // 2. Check, if it is time.
+            // 2. Check, if due.
             if self.next_check <= SystemClock.now() {
                 self.check();
                 self.next_check = SystemClock.now() + CHECK_INTERVAL;
@@ -136,8 +140,8 @@ impl<'a> SentinelWatcher<'a> {
         }
     }
 
-    /// Subscribes to the first sentinel that allows it. Sentinels that did not answer last time are
-    /// tried last.
+    /// Subscribes to the first sentinel that accepts. Sentinels without an answer to the last query
+    /// are tried last.
     fn subscribe_to_any(&mut self) {
         let mut sentinels = self.master.sentinels.all();
         sentinels.sort_by_key(|sentinel| sentinel.is_silent());
@@ -147,7 +151,7 @@ impl<'a> SentinelWatcher<'a> {
             }
             let mut deadline = Deadline::after(TIMEOUT);
             let Some(connection) = self.subscribe(&sentinel, &mut deadline) else { continue };
-            // Failovers before the subscription were not received, so ask.
+            // Failovers before the subscription were not received, so query the sentinel.
             if self.ask(&sentinel) {
                 self.subscription = Some(Subscription { sentinel, connection, pinged: false });
                 return;
@@ -167,7 +171,7 @@ impl<'a> SentinelWatcher<'a> {
         Some(connection)
     }
 
-    /// Waits for one message, until the next check.
+    /// Waits for a message, until the next check.
     fn receive_message(&mut self) {
         let Some(subscription) = &mut self.subscription else { return };
         let left = self.next_check.saturating_duration_since(SystemClock.now());
@@ -177,7 +181,7 @@ impl<'a> SentinelWatcher<'a> {
                 let sentinel = Arc::clone(&subscription.sentinel);
                 self.handle_message(&message, &sentinel);
             }
-            // It is time for the next check.
+            // The next check is due.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             Err(_) => self.subscription = None,
         }
@@ -192,16 +196,16 @@ impl<'a> SentinelWatcher<'a> {
         let is_of_master = [SWITCHED, PROMOTED].contains(&channel.as_str())
             && text.split(' ').any(|word| word == name);
         if kind == "message" && is_of_master && !self.ask(sentinel) {
-            // It did not answer. Subscribe to another.
+            // No answer: subscribe to another sentinel.
             self.subscription = None;
         }
     }
 
-    /// Asks a sentinel and the master, and checks that the subscription is alive.
+    /// Queries a sentinel and the master, and checks the subscription.
     fn check(&mut self) {
         self.checks = self.checks.wrapping_add(1);
-        // 1. The sentinel subscribed to has to answer a PING by the next check, or another replaces
-        //    it.
+        // 1. If the subscribed sentinel does not answer a PING by the next check, another sentinel
+        //    replaces it.
         if let Some(subscription) = &mut self.subscription {
             let ping = Command::of(&["PING"]);
             let sent = subscription.connection.send(&ping, &mut Deadline::after(TIMEOUT));
@@ -227,7 +231,7 @@ impl<'a> SentinelWatcher<'a> {
         self.check_role();
     }
 
-    /// Asks a sentinel where the master is. Returns whether it answered.
+    /// Queries a sentinel for the master. Returns whether the sentinel answered.
     fn ask(&mut self, sentinel: &Sentinel) -> bool {
         let index = self.connections.iter().position(|(address, _)| *address == sentinel.address);
         let kept = index.map(|index| self.connections.swap_remove(index).1);
@@ -235,7 +239,7 @@ impl<'a> SentinelWatcher<'a> {
         let sentinels = &self.master.sentinels;
         let mut answer = sentinels.query(sentinel, kept, &mut Deadline::after(TIMEOUT));
         if answer.is_err() && was_kept {
-            // The connection may have been closed while it was idle.
+            // The idle connection may have been closed.
             answer = sentinels.query(sentinel, None, &mut Deadline::after(TIMEOUT));
         }
         let Ok((report, connection)) = answer else { return false };
@@ -244,7 +248,7 @@ impl<'a> SentinelWatcher<'a> {
         true
     }
 
-    /// Asks the master for its role. While a reply is pending, it is neither asked again nor on a
+    /// Queries the master for its role. While a reply is pending, sends no other query and makes no
     /// new connection.
     fn check_role(&mut self) {
         let current = self

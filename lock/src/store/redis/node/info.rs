@@ -5,31 +5,32 @@ use crate::error::truncated;
 use crate::ops::value::Value;
 use crate::store::redis::resp::encode::Command;
 
-/// The fields of `INFO` that matter to locks. A field that the server does not report counts as
-/// harmless: a user may lack the permission for `INFO`, and not every server has every field.
+/// The fields of `INFO` that matter to locks. A missing field counts as harmless: a user may lack
+/// the permission for `INFO`, and not every server has every field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Info {
-    /// The eviction policy, if it may delete locks.
+    /// The eviction policy, if the policy may delete locks.
     pub(crate) evicting: Option<String>,
-    /// Whether it is a master with replicas.
+    /// Whether the server is a master with replicas.
     pub(crate) has_replicas: bool,
-    /// Whether it is such a master, and accepts writes even when it has lost all replicas.
+    /// Whether the server is a master with replicas, and accepts writes even after losing all
+    /// replicas.
     pub(crate) writes_alone: bool,
     /// Whether the server is a node of a cluster.
     pub(crate) is_cluster: bool,
     /// The master's host and port, if the server is a replica.
     pub(crate) replica_of: Option<String>,
-    /// A random id that changes with each start of the server.
+    /// A random id, changed by each start of the server.
     pub(crate) run_id: Option<String>,
 }
 
-/// Asks for all sections. Only Redis 7 and later accept several section names.
+/// The command `INFO` for all sections. Only Redis 7 and later accept several section names.
 pub(crate) fn command() -> Vec<u8> {
     Command::of(&["INFO"])
 }
 
 impl Info {
-    /// From the reply.
+    /// Parses the reply to `INFO`.
     pub(crate) fn of(reply: &Value) -> Self {
         if let Value::Text(info) = reply { parse(info) } else { Self::default() }
     }
@@ -42,7 +43,7 @@ fn parse(info: &str) -> Info {
     let evicting = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
     let has_replicas = field("role") == Some("master")
         && field("connected_slaves").is_some_and(|number| number != "0");
-    // Reported only where `min-replicas-to-write` and `min-replicas-max-lag` are set.
+    // Reported only with `min-replicas-to-write` and `min-replicas-max-lag` set.
     let needs_replicas = field("min_slaves_good_slaves").is_some();
     let replica_of = || {
         let (host, port) = (field("master_host")?, field("master_port")?);

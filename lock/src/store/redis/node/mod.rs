@@ -1,4 +1,4 @@
-//! One server: the connections of its calls, its pipeline and its subscription.
+//! A server's connections: for calls, for the pipeline, and for the subscription.
 
 pub(crate) mod call_connection;
 pub(crate) mod calls;

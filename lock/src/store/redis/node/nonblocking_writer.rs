@@ -1,4 +1,4 @@
-//! Writes what the kernel accepts at once, and keeps the rest for later.
+//! Writes as many bytes as the kernel accepts at once, and retains the rest for later.
 
 use std::io;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::model::sync::SystemClock;
 use crate::store::redis::net::deadline::is_timeout_or_signal;
 use crate::store::redis::net::socket::Socket;
 
-/// A writer that never waits for the other side to read.
+/// A writer that never waits for the peer to read.
 pub(crate) struct NonblockingWriter {
     pub(crate) socket: Arc<Socket>,
-    /// The bytes taken from the last call, of which `written` are written. Only one call's bytes
-    /// are kept, so they are bounded.
+    /// The bytes of the last call, of which `written` are written. Only the bytes of one call are
+    /// retained, so the buffer is bounded.
     bytes: Vec<u8>,
     written: usize,
-    /// Since when the kernel accepts nothing, while bytes are left.
+    /// The time since when the kernel accepts nothing, while bytes are left.
     pub(crate) stuck_since: Option<Instant>,
 }
 
@@ -26,16 +26,16 @@ impl NonblockingWriter {
         Self { socket, bytes: Vec::new(), written: 0, stuck_since: None }
     }
 
-    /// Writes the bytes that are left, and then those that `next` appends, as far as the kernel
-    /// accepts them. `next` is not called while bytes are left.
+    /// Writes the bytes left and then the bytes appended by `next`, as far as the kernel accepts
+    /// them. `next` is not called while bytes are left.
     pub(crate) fn write(&mut self, next: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let mut next = Some(next);
         loop {
             let rest = self.bytes.get(self.written..).unwrap_or_default();
             if rest.is_empty() {
-                // Everything is written. A new buffer, so that a long one is not kept.
+                // Everything is written. A new buffer, to free the memory of a long buffer.
                 (self.bytes, self.written, self.stuck_since) = (Vec::new(), 0, None);
-                // Once per call: what other threads add meanwhile, they write themselves.
+                // Once per call: a thread that adds commands meanwhile also writes them.
                 let Some(next) = next.take() else { return Ok(()) };
                 next(&mut self.bytes);
                 if self.bytes.is_empty() {

@@ -1,12 +1,11 @@
-//! The commands of one subscription: those to be sent, and those that are unanswered
-//! (DESIGN: subscription).
+//! The commands of a subscription: the queued and the unanswered commands.
 //!
 //! A server answers the commands of one connection in order, so each reply belongs to the oldest
-//! unanswered command. That matters for errors, which name no channel. Each channel has a command
-//! of its own, so an error for one channel does not affect another.
+//! unanswered command. The order matters for errors, which name no channel. Each channel has its
+//! own command, so an error for one channel does not affect another channel.
 //!
-//! Everything here is bounded: a channel is kept while it is wanted or the server knows it, and at
-//! most [`MAX_UNANSWERED_BYTES`] of commands are unanswered.
+//! The memory is bounded: a channel is retained while wanted or known to the server, and at most
+//! [`MAX_UNANSWERED_BYTES`] of commands are unanswered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,26 +13,26 @@ use std::sync::Arc;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 
-/// The bytes of commands that may be unanswered, not counting the last command. Further commands
+/// Largest number of bytes of unanswered commands, not counting the last command. Further commands
 /// wait for replies.
 pub(crate) const MAX_UNANSWERED_BYTES: usize = 64 * 1024;
 
-/// With more commands than this in the queue, UNSUBSCRIBEs do not wait for the next flush.
+/// Length of the queue above which UNSUBSCRIBEs do not wait for the next flush.
 const MAX_LAZY_COMMANDS: usize = 64;
 
-/// The channels of one subscription, and their commands.
+/// The channels of a subscription, and their commands.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// In order, so that a simulation repeats what it does.
+    /// In order, so that a simulation is reproducible.
     channels: BTreeMap<Arc<str>, Channel>,
-    /// Channels whose command is to be sent, in the order of the calls.
+    /// Channels with a command to send, in the order of the calls.
     queue: BTreeMap<u64, Arc<str>>,
     /// The next position in the queue.
     next: u64,
-    /// Commands at positions before this one are sent. The others wait for the next flush.
+    /// Commands at lower positions may be sent. The rest wait for the next flush.
     flushed: u64,
     ping: bool,
-    /// Commands that were sent and not answered, the oldest first.
+    /// Commands sent and not answered, the oldest first.
     unanswered: VecDeque<Unanswered>,
     unanswered_bytes: usize,
 }
@@ -41,13 +40,14 @@ pub(crate) struct Outbox {
 #[derive(Debug, Default)]
 struct Channel {
     wanted: bool,
-    /// Whether the last command sent for it is a SUBSCRIBE.
+    /// Whether the last command sent for the channel is a SUBSCRIBE.
     subscribed: bool,
-    /// SUBSCRIBEs that are unanswered. Messages come only once the last one is confirmed.
+    /// Number of unanswered SUBSCRIBEs. Messages arrive only once the last is confirmed.
     unconfirmed: u32,
-    /// Its position in the queue, while a command is to be sent for it.
+    /// Position in the queue, while a command is to be sent for the channel.
     position: Option<u64>,
-    /// Whether the server does not serve it. [`Outbox::retry_unserved`] subscribes it again.
+    /// Whether the server does not serve the channel. [`Outbox::retry_unserved`] subscribes the
+    /// channel again.
     unserved: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum SentCommand {
 pub(crate) struct UnexpectedReply;
 
 impl Outbox {
-    /// Wants a channel. Returns whether its messages come already.
+    /// Marks a channel as wanted. Returns whether the channel's messages arrive already.
     pub(crate) fn subscribe(&mut self, name: &Arc<str>) -> bool {
         let channel = self.channels.entry(Arc::clone(name)).or_default();
         channel.wanted = true;
@@ -81,7 +81,7 @@ impl Outbox {
         is_live
     }
 
-    /// Leaves a channel. Its UNSUBSCRIBE is sent with the next flush, or when many
+    /// Marks a channel as unwanted. The UNSUBSCRIBE is sent with the next flush, or when many
     /// commands wait.
     pub(crate) fn unsubscribe(&mut self, name: &str) {
         if let Some(channel) = self.channels.get_mut(name) {
@@ -94,12 +94,12 @@ impl Outbox {
         }
     }
 
-    /// Every command in the queue is to be sent.
+    /// Marks every command in the queue as to be sent.
     pub(crate) fn flush(&mut self) {
         self.flushed = self.next;
     }
 
-    /// Asks the server for a sign of life. A PING is sent only if no other reply is due.
+    /// Queues a PING, if no other reply is due.
     pub(crate) fn ping(&mut self) {
         self.ping = self.unanswered.is_empty();
     }
@@ -119,7 +119,7 @@ impl Outbox {
             self.note_sent(SentCommand::Ping, packed.len());
         }
         while self.unanswered_bytes < MAX_UNANSWERED_BYTES {
-            // The first channel of the queue, if it was flushed.
+            // The first channel of the queue, if flushed.
             let Some(first) = self.queue.first_entry().filter(|first| *first.key() < self.flushed)
             else {
                 return;
@@ -129,7 +129,7 @@ impl Outbox {
             channel.position = None;
             channel.subscribed = channel.wanted;
 
-            // Its command, which the server is going to answer.
+            // The channel's command, which the server is going to answer.
             let before = packed.len();
             let command = if channel.wanted {
                 channel.unconfirmed += 1;
@@ -144,20 +144,21 @@ impl Outbox {
         }
     }
 
-    /// The server confirms a SUBSCRIBE. Returns whether messages of the channel come from now on.
+    /// Handles the confirmation of a SUBSCRIBE. Returns whether messages of the channel arrive from
+    /// now on.
     pub(crate) fn confirmed(&mut self, name: &str) -> Result<bool, UnexpectedReply> {
         self.answered(|sent| matches!(sent, SentCommand::Subscribe(sent) if **sent == *name))?;
         let Some(channel) = self.channels.get_mut(name) else { return Ok(false) };
         channel.unconfirmed -= 1;
-        // With another SUBSCRIBE or an UNSUBSCRIBE on its way, messages may still stop.
+        // With another SUBSCRIBE or an UNSUBSCRIBE in flight, messages may still stop.
         let is_live = channel.wanted && channel.subscribed && channel.unconfirmed == 0;
         self.forget_if_unused(name);
         Ok(is_live)
     }
 
-    /// The server confirms an UNSUBSCRIBE. With `may_evict` it may also report without being asked
-    /// that it does not serve the channel any more. Then the channel is subscribed again at once:
-    /// the error names the node that serves it.
+    /// Handles the confirmation of an UNSUBSCRIBE. With `may_evict`, a server may also report,
+    /// without a command, the end of its service for the channel. Then the channel is subscribed
+    /// again at once: the error names the node that serves the channel.
     pub(crate) fn ended(&mut self, name: &str, may_evict: bool) -> Result<(), UnexpectedReply> {
         let answered =
             self.answered(|sent| matches!(sent, SentCommand::Unsubscribe(sent) if **sent == *name));
@@ -175,16 +176,16 @@ impl Outbox {
         Ok(())
     }
 
-    /// The server answers a PING.
+    /// Handles the reply to a PING.
     pub(crate) fn pong(&mut self) -> Result<(), UnexpectedReply> {
         self.answered(|sent| *sent == SentCommand::Ping).map(drop)
     }
 
-    /// The server answers the oldest command with an error, if `matches` accepts that command. It
-    /// is returned.
+    /// Handles an error for the oldest command, and returns the command. Fails if `matches` does
+    /// not accept the command.
     ///
-    /// A refused channel is not subscribed again, unless it is wanted once more. With `unserved`,
-    /// [`retry_unserved`](Self::retry_unserved) subscribes it again too.
+    /// A refused channel is not subscribed again until the next [`subscribe`](Self::subscribe).
+    /// With `unserved`, [`retry_unserved`](Self::retry_unserved) also subscribes the channel again.
     pub(crate) fn refused(
         &mut self,
         matches: impl FnOnce(&SentCommand) -> bool,
@@ -220,13 +221,14 @@ impl Outbox {
         !names.is_empty()
     }
 
-    /// The connection is lost. Every wanted channel is subscribed again on the next one.
+    /// Handles the loss of the connection. Every wanted channel is subscribed again on the next
+    /// connection.
     pub(crate) fn disconnected(&mut self) {
         self.unanswered.clear();
         self.unanswered_bytes = 0;
         self.ping = false;
-        // The server has forgotten every channel, so only SUBSCRIBEs of wanted ones are left to
-        // send.
+        // The server has forgotten every channel, so only the SUBSCRIBEs of wanted channels are
+        // left to send.
         self.queue.clear();
         self.channels.retain(|_, channel| channel.wanted);
         for (name, channel) in &mut self.channels {
@@ -237,7 +239,7 @@ impl Outbox {
         self.flush();
     }
 
-    /// Removes the oldest unanswered command, if `matches` accepts it.
+    /// Removes the oldest unanswered command, if accepted by `matches`.
     fn answered(
         &mut self,
         matches: impl FnOnce(&SentCommand) -> bool,
@@ -255,13 +257,13 @@ impl Outbox {
         self.unanswered_bytes += bytes;
     }
 
-    /// A channel is in the queue while `wanted` and `subscribed` differ.
+    /// Queues a channel while `wanted` and `subscribed` differ.
     fn update_queue(&mut self, name: &str) {
         let Some((name, _)) = self.channels.get_key_value(name) else { return };
         let name = Arc::clone(name);
         let Some(channel) = self.channels.get_mut(&name) else { return };
         if channel.wanted == channel.subscribed {
-            // Its command was not sent yet, and is not needed any more.
+            // The channel's command was not sent yet, and is not needed any more.
             if let Some(position) = channel.position.take() {
                 self.queue.remove(&position);
             }
@@ -273,7 +275,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets a channel that is not wanted and that the server does not know.
+    /// Forgets a channel that is not wanted and not known to the server.
     fn forget_if_unused(&mut self, name: &str) {
         let is_unused =
             |channel: &Channel| !channel.wanted && !channel.subscribed && channel.unconfirmed == 0;
@@ -285,7 +287,7 @@ impl Outbox {
 
 #[cfg(test)]
 impl Outbox {
-    /// The number of channels that are wanted.
+    /// Number of wanted channels.
     pub(crate) fn wanted(&self) -> usize {
         self.channels.values().filter(|channel| channel.wanted).count()
     }

@@ -1,4 +1,7 @@
-//! One connection on which many operations are in flight at once (DESIGN: pipeline).
+//! A connection with many operations in flight, for renewals.
+//!
+//! Each server has one pipeline, so a renewal never waits for a connection behind callers. The
+//! connection also carries the `INFO` that recognizes a restarted server.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,46 +22,46 @@ use crate::store::redis::node::request::{
 use crate::store::redis::node::server::Server;
 use crate::store::redis::resp::redirect::Redirection;
 
-/// A connection of its own, so that a renewal never waits for a connection that callers use.
+/// A connection with many operations in flight.
 pub(crate) struct Pipeline {
     server: Arc<Server>,
     connection: Mutex<Option<Connection>>,
-    /// The socket of the connection, even while it is in use.
+    /// The socket of the connection, also while in use.
     socket: Mutex<Weak<Socket>>,
-    /// Whether `INFO` is still to be asked on this connection: it is new, and the server may be
-    /// too.
+    /// Whether the connection is new and `INFO` not yet queried: the server may be new, too.
     is_new: AtomicBool,
-    /// How often in a row `INFO` was not answered in time.
+    /// Number of consecutive timeouts of `INFO`.
     info_timeouts: AtomicU32,
 }
 
-/// After this many timeouts in a row `INFO` is no longer asked, as each one costs a connection.
-/// One alone may be a server that was just started and is slow.
+/// Number of consecutive timeouts after which `INFO` is no longer sent, as each timeout costs a
+/// connection. A single timeout may be a slow server, just started.
 const MAX_INFO_TIMEOUTS: u32 = 3;
 
-/// Operations that belong to another node of the cluster, and the redirection to it, if known.
+/// Operations that belong to another node of the cluster, and the redirection to the node, if
+/// known.
 pub(crate) type Redirected<S> = Vec<(
     PipelineRequest<<S as PipelineSource>::Operation, <S as PipelineSource>::Tag>,
     Option<Redirection>,
 )>;
 
-/// One operation that was sent, or is to be sent again.
+/// An operation that was sent, or is to be sent again.
 struct InFlightRequest<S: PipelineSource> {
     request: PipelineRequest<S::Operation, S::Tag>,
     /// Whether the script's text is sent instead of its hash.
     send_body: bool,
-    /// How often it was sent before.
+    /// Number of earlier sends.
     earlier_sends: usize,
     deadline: Deadline,
-    /// The time before it was sent.
+    /// A time before the send.
     sent_at: Instant,
 }
 
-/// The operations of one run.
+/// The operations of a run.
 struct Window<S: PipelineSource> {
-    /// Sent and not answered, the oldest first.
+    /// Unanswered operations, the oldest first.
     in_flight: VecDeque<InFlightRequest<S>>,
-    /// To be sent again with the next write.
+    /// Operations to send again with the next write.
     resends: Vec<InFlightRequest<S>>,
 }
 
@@ -78,7 +81,7 @@ impl Pipeline {
         *self.connection.lock() = None;
     }
 
-    /// Connects if there is no connection, or if the server has closed it.
+    /// Connects if there is no connection, or if the server has closed the connection.
     pub(crate) fn ensure_connected(&self, timeout: Duration) -> Result<(), Failure> {
         let mut kept = self.connection.lock();
         let is_usable =
@@ -90,8 +93,9 @@ impl Pipeline {
         Ok(())
     }
 
-    /// `INFO`, if the connection was made since the last call: the server may have been restarted,
-    /// or be another. And whether it was restarted.
+    /// Queries `INFO` once on a new connection, which may lead to a restarted or different server.
+    /// Returns the `INFO`, and whether the server was restarted. `None` without a new connection,
+    /// without a reply, and after [`MAX_INFO_TIMEOUTS`].
     pub(crate) fn info_of_new_server(&self, timeout: Duration) -> Option<(Info, bool)> {
         // Relaxed, here and below: only the renewal thread uses the pipeline.
         let timeouts = self.info_timeouts.load(Ordering::Relaxed);
@@ -112,7 +116,7 @@ impl Pipeline {
                 Some((info, was_restarted))
             }
             Err(broken) => {
-                // A connection that broke does not show whether the server would have answered.
+                // A broken connection does not show whether the server would have answered.
                 self.info_timeouts
                     .store(timeouts + u32::from(broken.is_timeout()), Ordering::Relaxed);
                 None
@@ -120,18 +124,20 @@ impl Pipeline {
         }
     }
 
-    /// Sends the operations of `source` and hands it their replies, until it has no more.
+    /// Sends the operations of `source` and passes the replies to `source`, until `source` has no
+    /// more operations.
     ///
-    /// What another node of the cluster serves is collected in `redirected` instead, if that is
-    /// given. After a failure of the connection every operation in flight has got that failure.
+    /// With `redirected`, operations that another node of the cluster serves are collected there
+    /// instead. After a failure of the connection, every operation in flight has received the
+    /// failure.
     pub(crate) fn run<S: PipelineSource>(
         &self,
         source: &mut S,
         redirected: Option<&mut Redirected<S>>,
     ) -> Result<(), Failure> {
         let mut kept = self.connection.lock();
-        // The connection is put back only after every reply was read. If `source` panics before, it
-        // is closed: a reply still to come would be read as that to a later operation.
+        // The connection is put back only after every reply was read. If `source` panics before,
+        // the connection is closed: a late reply would be read as the reply to a later operation.
         let mut connection = kept.take().filter(|kept| self.server.is_current(kept.generation));
         let mut window = Window { in_flight: VecDeque::new(), resends: Vec::new() };
         let ended = self.exchange(source, &mut connection, &mut window, redirected);
@@ -151,13 +157,14 @@ impl Pipeline {
         mut redirected: Option<&mut Redirected<S>>,
     ) -> Result<(), Failure> {
         loop {
-            // 1. Send more when few are in flight: one write carries many, and the server has
-            //    work meanwhile.
+            // 1. Send more operations when few are in flight: one write carries many, and the
+            //    server has work meanwhile.
             if window.in_flight.len() <= source.refill_at() {
                 self.refill(source, connection, window)?;
             }
 
-            // 2. Receive a reply. The server answers in order, so it is that to the oldest.
+            // 2. Receive a reply. The server answers in order, so the reply belongs to the oldest
+            //    operation.
             let (Some(mut oldest), Some(open)) =
                 (window.in_flight.pop_front(), connection.as_mut())
             else {
@@ -172,7 +179,8 @@ impl Pipeline {
                 }
             };
 
-            // 3. Hand the reply over, send the operation again, or collect it for another node.
+            // 3. Pass on the reply, send the operation again, or collect the operation for another
+            //    node.
             let operation = &oldest.request.operation;
             let (untyped, sent_at) = (Untyped(operation), oldest.sent_at);
             let answer = match classify(self.server.reply_context(), &untyped, sent_at, reply) {
@@ -192,8 +200,8 @@ impl Pipeline {
                     }
                     Err(failure)
                 }
-                // Nothing ran. The first deadline holds for the resends too, or a few of them would
-                // take several times the timeout.
+                // Nothing ran. The first deadline also holds for the resends; otherwise a few
+                // resends would take several times the timeout.
                 action @ (ReplyAction::SendBody | ReplyAction::Resend) => {
                     oldest.earlier_sends += 1;
                     oldest.send_body |= matches!(action, ReplyAction::SendBody);
@@ -216,27 +224,27 @@ impl Pipeline {
         Ok(connection)
     }
 
-    /// Shuts the connection, even while a thread waits for a reply on it.
+    /// Shuts the connection, even while a thread waits for a reply.
     pub(crate) fn abort(&self) {
         if let Some(socket) = self.socket.lock().upgrade() {
             socket.shut();
         }
     }
 
-    /// The node that the server named instead of answering.
+    /// The node that the server named in a redirection.
     fn redirection(&self, code: &str, message: &str) -> Option<Redirection> {
         Redirection::parse(code, message, self.server.address()?)
     }
 
-    /// Sends operations until as many are in flight as `source` allows, on a new connection if
-    /// there is none.
+    /// Sends operations until as many are in flight as `source` allows. Connects if there is no
+    /// connection.
     fn refill<S: PipelineSource>(
         &self,
         source: &mut S,
         connection: &mut Option<Connection>,
         window: &mut Window<S>,
     ) -> Result<(), Failure> {
-        // 1. Take the resends first, then what `source` gives.
+        // 1. Take the resends first, then the next operations of `source`.
         let in_flight = &mut window.in_flight;
         let first_new = in_flight.len();
         while in_flight.len() < source.max_in_flight() {
@@ -257,7 +265,7 @@ impl Pipeline {
         }
         let Some(mut deadline) = latest_deadline(in_flight, first_new) else { return Ok(()) };
 
-        // 2. Connect if necessary. The time that takes is not counted as theirs.
+        // 2. Connect if necessary. The time of connecting does not count for the operations.
         if connection.is_none() {
             *connection = Some(self.connect(&mut deadline)?);
             for sent in in_flight.iter_mut() {
@@ -268,7 +276,7 @@ impl Pipeline {
         }
         let Some(open) = connection else { return Ok(()) };
 
-        // 3. Send all of them in one write.
+        // 3. Send all new operations in one write.
         let mut packed = Vec::new();
         for next in in_flight.range(first_new..) {
             let not_after = self.server.clock.at(next.deadline.instant());
@@ -276,13 +284,13 @@ impl Pipeline {
             pack(&mut packed, &Untyped(operation), not_after, next.send_body, channels);
         }
         let not_after = self.server.clock.at(deadline.instant());
-        // After an error part of the bytes may have left, so each of them may have run.
+        // After an error, part of the bytes may be sent, so each operation may have run.
         open.send(&packed, &mut deadline)
             .map_err(|error| self.server.no_reply(Broken::Unanswered(error), not_after))
     }
 }
 
-/// The latest deadline of those from an index on.
+/// The latest deadline of the requests from index `from` on.
 fn latest_deadline<S: PipelineSource>(
     in_flight: &VecDeque<InFlightRequest<S>>,
     from: usize,
@@ -291,7 +299,7 @@ fn latest_deadline<S: PipelineSource>(
 }
 
 impl<S: PipelineSource> Window<S> {
-    /// Every operation gets the failure of the connection.
+    /// Gives every operation the failure of the connection.
     fn fail(self, source: &mut S, failure: &Failure) {
         for sent in self.in_flight.into_iter().chain(self.resends) {
             source.on_reply(sent.request.tag, Err(failure.clone()));

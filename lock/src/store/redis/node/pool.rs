@@ -1,44 +1,45 @@
-//! Which connections to a server are idle, who waits for one, and when another is opened
-//! (DESIGN: connections for calls).
+//! The idle connections to a server, the queue for a connection, and the rule when to open another
+//! connection.
 //!
-//! These are the rules alone: no socket, no thread, and time is an argument.
+//! Rules only: no socket, no thread, and time is an argument. The last used connection is the first
+//! taken, so a connection that is not needed becomes idle, and is closed after a minute.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// With a longer round trip, a call that queues loses more than one more connection costs.
+/// Round trip above which a server is far: a queued call loses more time than another connection
+/// costs.
 const FAR: Duration = Duration::from_micros(150);
 
-/// How long a connection stays open that nobody needs.
+/// Time after which an unneeded connection is closed.
 const MAX_UNUSED: Duration = Duration::from_secs(60);
 
-/// Whether nobody needs a connection that was used last at that time. A connection that owes
+/// Whether a connection, last used at `used_at`, is no longer needed. A connection that owes
 /// replies is needed.
 pub(crate) fn is_needless(used_at: Instant, has_owed: bool, now: Instant) -> bool {
     now.saturating_duration_since(used_at) > MAX_UNUSED && !has_owed
 }
 
-/// How many connections there may be at the same time, to a server that is near and to one that is
-/// far.
+/// Largest number of connections, to a near and to a far server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) near: usize,
     pub(crate) far: usize,
 }
 
-/// The connections `C` to one server, and the callers `W` that wait for one.
+/// The connections `C` to a server, and the waiting callers `W`.
 ///
-/// While a caller waits, no connection is idle, and at least one is in use or being opened. That
-/// connection serves the queue when it is put back, and another is opened when it ends.
+/// While a caller waits, no connection is idle, and at least one is in use or being opened. When
+/// put back, this connection serves the queue; when closed, another connection is opened.
 #[derive(Debug)]
 pub(crate) struct Pool<C, W> {
     limits: Limits,
-    /// The connection that was used last is at the end.
+    /// The last used connection is at the end.
     idle: Vec<C>,
     queue: VecDeque<W>,
-    /// Connections that are idle, in use or being opened.
+    /// Number of connections idle, in use or being opened.
     open: usize,
-    /// One of them is being opened.
+    /// Whether a connection is being opened.
     is_connecting: bool,
     /// The shortest round trip while connecting.
     round_trip: Option<Duration>,
@@ -50,7 +51,7 @@ impl<C, W> Pool<C, W> {
         Self { limits, idle, queue, open: 0, is_connecting: false, round_trip: None }
     }
 
-    /// An idle connection: the last used of those that are preferred, or of all.
+    /// Takes the last used idle connection, if possible a preferred connection.
     pub(crate) fn take(&mut self, is_preferred: impl Fn(&C) -> bool) -> Option<C> {
         match self.idle.iter().rposition(is_preferred) {
             Some(index) => Some(self.idle.remove(index)),
@@ -58,29 +59,29 @@ impl<C, W> Pool<C, W> {
         }
     }
 
-    /// The idle connections that are wanted.
+    /// Takes all wanted idle connections.
     pub(crate) fn take_if(&mut self, is_wanted: impl Fn(&C) -> bool) -> Vec<C> {
         self.idle.extract_if(.., |connection| is_wanted(connection)).collect()
     }
 
-    /// The last used idle connection that is wanted.
+    /// Takes the last used idle connection that is wanted.
     pub(crate) fn take_only(&mut self, is_wanted: impl Fn(&C) -> bool) -> Option<C> {
         let index = self.idle.iter().rposition(is_wanted)?;
         Some(self.idle.remove(index))
     }
 
-    /// A caller waits, as no connection is idle. Whether another is to be opened now.
+    /// Queues a caller, as no connection is idle. Returns whether to open another connection now.
     pub(crate) fn wait(&mut self, waiter: W) -> bool {
         self.queue.push_back(waiter);
         self.begin_to_connect()
     }
 
-    /// A waiter has left.
+    /// Removes a waiter from the queue.
     pub(crate) fn leave(&mut self, is_own: impl Fn(&W) -> bool) {
         self.queue.retain(|waiter| !is_own(waiter));
     }
 
-    /// The next waiter.
+    /// Takes the next waiter.
     pub(crate) fn next(&mut self) -> Option<W> {
         self.queue.pop_front()
     }
@@ -89,35 +90,35 @@ impl<C, W> Pool<C, W> {
         self.queue.front()
     }
 
-    /// A connection that nobody waits for.
-    /// `is_later`: of the idle connections, those that were used after this one.
+    /// Adds an idle connection. Call only without a waiter. `is_later`: whether an idle connection
+    /// was used later than `connection`.
     pub(crate) fn put(&mut self, connection: C, is_later: impl Fn(&C) -> bool) {
         let last_before = self.idle.iter().rposition(|idle| !is_later(idle));
         self.idle.insert(last_before.map_or(0, |index| index + 1), connection);
     }
 
-    /// A connection in use, or taken from the idle ones, has ended. Whether another is to be opened
-    /// now.
+    /// A connection in use, or taken from the idle connections, has ended. Returns whether to open
+    /// another connection now.
     pub(crate) fn ended(&mut self) -> bool {
         self.open -= 1;
         self.begin_to_connect()
     }
 
-    /// The connection that was being opened is open, and in use.
+    /// The connection being opened is open, and in use.
     pub(crate) fn connected(&mut self, round_trip: Option<Duration>) {
         self.is_connecting = false;
         self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
     }
 
-    /// The connection that was being opened could not be. If no other serves the queue, these wait
-    /// in vain.
+    /// The connection being opened has failed. Returns the queue if no other connection serves the
+    /// queue.
     pub(crate) fn not_connected(&mut self) -> VecDeque<W> {
         self.is_connecting = false;
         self.open -= 1;
         if self.open == 0 { std::mem::take(&mut self.queue) } else { VecDeque::new() }
     }
 
-    /// Whether another connection is to be opened now, by the caller.
+    /// Whether the caller is to open another connection now.
     pub(crate) fn begin_to_connect(&mut self) -> bool {
         let is_wanted = !self.queue.is_empty() && self.open < self.most() && !self.is_connecting;
         self.open += usize::from(is_wanted);
@@ -125,12 +126,12 @@ impl<C, W> Pool<C, W> {
         is_wanted
     }
 
-    /// All who wait.
+    /// Takes all waiters.
     pub(crate) fn take_queue(&mut self) -> VecDeque<W> {
         std::mem::take(&mut self.queue)
     }
 
-    /// The connection that was used least, if it is idle for too long.
+    /// Takes the least recently used idle connection, if idle for too long.
     pub(crate) fn take_oldest(&mut self, is_too_old: impl Fn(&C) -> bool) -> Option<C> {
         let is_first_old = self.idle.first().is_some_and(is_too_old);
         is_first_old.then(|| {
@@ -139,7 +140,7 @@ impl<C, W> Pool<C, W> {
         })
     }
 
-    /// Another server has the address: near or far is measured anew.
+    /// Forgets the round trip, because another server has the address.
     pub(crate) fn forget_round_trip(&mut self) {
         self.round_trip = None;
     }
@@ -148,7 +149,7 @@ impl<C, W> Pool<C, W> {
         self.open
     }
 
-    /// Whether a connection was ever made that is still there.
+    /// Whether a connection is open.
     pub(crate) fn has_connected(&self) -> bool {
         self.open > usize::from(self.is_connecting)
     }
@@ -157,12 +158,12 @@ impl<C, W> Pool<C, W> {
         self.idle.len()
     }
 
-    /// Connections in use or being opened.
+    /// Number of connections in use or being opened.
     pub(crate) fn in_use(&self) -> usize {
         self.open - self.idle.len()
     }
 
-    /// Whether no connection is in use, being opened, or waited for.
+    /// Whether no connection is in use or being opened, and no caller waits.
     pub(crate) fn is_unused(&self) -> bool {
         self.in_use() == 0 && self.queue.is_empty()
     }

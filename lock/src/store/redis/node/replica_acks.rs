@@ -1,9 +1,9 @@
-//! `WAIT`: whether enough replicas have received a grant. The command goes right behind the request,
-//! on the same connection.
+//! `WAIT`: whether enough replicas have received a grant. The command follows right after the
+//! request, on the same connection.
 //!
-//! If all connected replicas have to acknowledge a grant, `ROLE` between the two says how many that
-//! are. `WAIT` has to name a number before the reply to `ROLE` is there: the number of last time. If
-//! there are more replicas by now, a second `WAIT` waits for all of them.
+//! If all connected replicas have to acknowledge a grant, a `ROLE` between the two commands returns
+//! their number. `WAIT` needs a number before the reply to `ROLE` arrives, and uses the last known
+//! number. If there are more replicas by then, a second `WAIT` waits for all of them.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 
-/// The commands to append to a request. `connected` is how many replicas the server had last time.
+/// The commands to append to a request. `connected` is the last known number of replicas.
 pub(crate) fn pack(acks: ReplicaAcks, connected: &AtomicU32, deadline: Deadline) -> Vec<u8> {
     match acks.wanted {
         Replicas::AtLeast(wanted) => wait(acks, wanted, deadline),
@@ -28,10 +28,10 @@ pub(crate) fn pack(acks: ReplicaAcks, connected: &AtomicU32, deadline: Deadline)
     }
 }
 
-/// `WAIT` for so many replicas, or `WAITAOF`.
+/// `WAIT` or `WAITAOF` for `wanted` replicas.
 fn wait(acks: ReplicaAcks, wanted: u32, deadline: Deadline) -> Vec<u8> {
     let left = acks.timeout.min(deadline.left().unwrap_or_default());
-    // Zero would wait without end.
+    // Zero would wait without a limit.
     let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1).to_string();
     let wanted = wanted.to_string();
     if acks.on_disk {
@@ -41,10 +41,10 @@ fn wait(acks: ReplicaAcks, wanted: u32, deadline: Deadline) -> Vec<u8> {
     }
 }
 
-/// Receives the replies. The inner failure means that the grant must not be kept.
+/// Receives the replies. The inner failure means that the grant must be given up.
 ///
-/// `None` if they do not come by the deadline: a server checks the timeouts of `WAIT` only ten
-/// times a second. The connection cannot be reused then.
+/// `None` without replies by the deadline: a server checks the timeouts of `WAIT` only ten times a
+/// second. Then the connection cannot be reused.
 pub(crate) fn receive(
     connection: &mut Connection,
     acks: ReplicaAcks,
@@ -68,7 +68,7 @@ fn receive_all(
         deadline.refresh();
         connection.receive(deadline)
     };
-    // 1. How many replicas have to acknowledge it.
+    // 1. The number of replicas required to acknowledge.
     let (wanted, waited_for) = match acks.wanted {
         Replicas::AtLeast(wanted) => (Ok(wanted), wanted),
         Replicas::AllConnected => {
@@ -80,13 +80,13 @@ fn receive_all(
             (now, before)
         }
     };
-    // 2. How many have.
+    // 2. The number of replicas that have acknowledged.
     let mut acknowledged = acknowledged(next(connection)?);
     let wanted = match wanted {
         Ok(wanted) => wanted,
         Err(failure) => return Ok(Err(failure)),
     };
-    // 3. There are more than last time.
+    // 3. There are more replicas than last time.
     if wanted > waited_for && matches!(acknowledged, Ok(number) if number < wanted) {
         deadline.refresh();
         connection.send(&wait(acks, wanted, *deadline), deadline)?;
@@ -98,7 +98,7 @@ fn receive_all(
     }))
 }
 
-/// How many replicas the reply to `ROLE` names.
+/// Number of replicas in the reply to `ROLE`.
 fn replicas_of(reply: Value) -> Result<u32, Failure> {
     match reply {
         Value::Array(parts) => match parts.as_slice() {
@@ -111,7 +111,7 @@ fn replicas_of(reply: Value) -> Result<u32, Failure> {
     }
 }
 
-/// How many replicas have acknowledged, by the reply to `WAIT` or `WAITAOF`.
+/// Number of replicas that have acknowledged, from the reply to `WAIT` or `WAITAOF`.
 fn acknowledged(reply: Value) -> Result<u32, Failure> {
     let number = match &reply {
         Value::Integer(replicas) => Some(*replicas),
@@ -133,8 +133,8 @@ fn unexpected(reply: &Value) -> Failure {
     Failure::NoReplicaAcks { code: "UNEXPECTED".to_owned(), message }
 }
 
-/// Of `wanted` replicas, so many have acknowledged. With [`Replicas::AllConnected`] that is how many
-/// there are.
+/// The failure of a grant acknowledged by `acknowledged` replicas only. `connected` is the number
+/// of replicas required with [`Replicas::AllConnected`].
 pub(crate) fn too_few(acks: ReplicaAcks, connected: u32, acknowledged: u32) -> Failure {
     let wanted = match acks.wanted {
         Replicas::AtLeast(wanted) => wanted,

@@ -1,4 +1,4 @@
-//! Encodes an operation as a request, and decides from the reply what the sender does next.
+//! Encodes an operation as a request, and determines the sender's next action from the reply.
 
 use std::sync::Weak;
 use std::time::Instant;
@@ -11,33 +11,33 @@ use crate::store::redis::node::server_clock::ServerClock;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 
-/// How often one call sends its operation. The server may not know the script yet, or the estimate
-/// of its time may be wrong; the first reply corrects either. More resends mean that another client
-/// flushes scripts, or that the server's clock is set, in a loop.
+/// Largest number of sends of an operation by one call. The server may not know the script, or the
+/// estimate of the server's time may be wrong; the first reply corrects both. More resends mean
+/// that another client flushes scripts, or that the server's clock is set, in a loop.
 pub(crate) const MAX_SENDS: usize = 4;
 
-/// What the sender does with a reply. After `SendBody` and `Resend` nothing has run, so sending
+/// The sender's action after a reply. `SendBody` and `Resend` mean that nothing has run, so sending
 /// again is safe.
 pub(crate) enum ReplyAction {
-    /// This is the operation's reply.
+    /// The operation's reply.
     Return(Value),
     /// NOSCRIPT: send the script's text instead of its hash.
     SendBody,
-    /// LATE: the estimate of the server's time was wrong, and is corrected now.
+    /// LATE: the estimate of the server's time was wrong, and is now corrected.
     Resend,
-    /// The server answered an error.
+    /// An error reply.
     Fail { code: String, message: String },
 }
 
-/// Part of the message with which a cluster refuses a key that a script did not declare.
+/// Part of a cluster's error message for a key that a script did not declare.
 const UNDECLARED_KEY: &str = "access a non local key";
 
-/// What the server says inside a script when the ACL of its user does not allow a command, a key or
-/// a channel. Before Redis 7.2 without a code of its own.
+/// Error messages inside a script for a command, key or channel that the ACL of the server's user
+/// does not allow. Before Redis 7.2 these errors have no code of their own.
 const DENIED: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
-/// Classifies the reply to an operation that was not sent before `sent_at`. The server's clock
-/// learns the time that the reply carries, if it does.
+/// Classifies the reply to an operation that was not sent before `sent_at`. If the reply has the
+/// server's time, the clock learns the time.
 pub(crate) fn classify(
     (clock, listener): (&ServerClock, &Weak<dyn Listener>),
     operation: &AnyOperation<'_>,
@@ -49,9 +49,9 @@ pub(crate) fn classify(
     classify_reply(server, script, |reply| operation.server_time(reply), sent_at, reply)
 }
 
-/// Classifies the reply to an operation, which runs `script`, that was not sent before `sent_at`.
-/// The server's clock learns the time by `server_time`, if the reply carries one, or that of a
-/// refusal because the request came too late.
+/// Classifies the reply to an operation with `script` that was not sent before `sent_at`. The clock
+/// learns the server's time from a refusal of a late request, or by `server_time` from another
+/// reply.
 pub(crate) fn classify_reply(
     (clock, listener): (&ServerClock, &Weak<dyn Listener>),
     script: Option<&'static Script>,
@@ -72,11 +72,11 @@ pub(crate) fn classify_reply(
     }
     match reply {
         Value::Refusal { code, .. } if code == "NOSCRIPT" => ReplyAction::SendBody,
-        // The slot is migrating, and a key that the script computes is at the other node.
+        // The slot is migrating, and a key computed by the script is at the other node.
         Value::Refusal { code, message } if code == "ERR" && message.contains(UNDECLARED_KEY) => {
             ReplyAction::Fail { code: "TRYAGAIN".to_owned(), message }
         }
-        // The line of the script, which the message tells, names the key.
+        // The message has the line of the script, which names the key.
         Value::Refusal { code, message } if code == "WRONGTYPE" => {
             ReplyAction::Fail { code, message }
         }
@@ -88,8 +88,8 @@ pub(crate) fn classify_reply(
     }
 }
 
-/// A refusal of a command inside a script: the server tells the script's line, or the script the
-/// command. The message begins with the command's name in quotes.
+/// Puts the command's name in quotes in front of the message of a refusal inside a script. The
+/// message has the line of the script, or the script has already named the command.
 fn name_command(
     script: Option<&'static Script>,
     code: String,
@@ -113,8 +113,8 @@ fn name_command(
     (if is_denied { "NOPERM".to_owned() } else { code }, message)
 }
 
-/// What the server says, without the script's lines, which come behind it, or in front before Redis
-/// 7. The text itself may name the script: "ACL failure in script: User ..".
+/// The server's message without the position in the script. The position is last, or before Redis 7
+/// first. The text itself may also have `script:`, as in "ACL failure in script: User ..".
 fn text_of(message: &str) -> &str {
     let behind =
         message.rsplit_once(" script: ").filter(|(_, place)| place.contains("on @user_script"));
@@ -123,12 +123,12 @@ fn text_of(message: &str) -> &str {
     text.trim_start_matches(|place: char| matches!(place, ' ' | ':' | '0'..='9'))
 }
 
-/// Nothing ran, and sending again at once did not help.
+/// The failure after too many sends, none of which ran.
 pub(crate) fn too_many_resends() -> Failure {
     Failure::refused("TRYAGAIN", "the server's scripts or clock kept changing")
 }
 
-/// Appends the bytes of one operation to `packed`. A script is sent by its hash, or with `send_body`
+/// Appends the bytes of an operation to `packed`. A script is sent by its hash, or with `send_body`
 /// as text, which the server then caches.
 pub(crate) fn pack(
     packed: &mut Vec<u8>,
@@ -140,7 +140,7 @@ pub(crate) fn pack(
     let Request { kind, keys, arguments, .. } = operation.request();
     let key_bytes: usize = keys.iter().map(|key| key.len()).sum();
     let words = keys.len() + arguments.len();
-    // Of the other words, the hash and an owner are the longest.
+    // Among the other words, the hash and an owner are the longest.
     let bytes = key_bytes + 48 * (arguments.len() + 2);
     let mut command = match kind {
         CommandKind::Command(verb) => {

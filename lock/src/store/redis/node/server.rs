@@ -1,5 +1,8 @@
-//! Connects to one server: finds its address, asks for the credentials, connects and authenticates,
-//! all by one deadline.
+//! Connects to a server: finds the address, gets the credentials, connects and authenticates, all
+//! by one deadline.
+//!
+//! A `Server` stays the same through failovers, and only its address changes. So calls, pipeline
+//! and subscription know nothing of sentinels.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -31,14 +34,14 @@ use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::{Master, MasterChange, MasterEndpoint};
 use crate::store::redis::sentinel::report::MasterReport;
 
-/// Pauses between attempts to connect to a master that cannot be reached.
+/// Pauses between attempts to connect to an unreachable master.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A script that does nothing. It is sent as text and by its hash, as every operation is.
+/// A script without effect. Sent as text and by its hash, like every operation.
 static NO_OPERATION: Script = Script::new("return 1");
 
-/// One server, and what is known of it.
+/// A server, and the client's knowledge of the server.
 #[derive(Debug)]
 pub(crate) struct Server {
     endpoint: MasterEndpoint,
@@ -51,29 +54,30 @@ pub(crate) struct Server {
     pub(crate) command_timeout: Duration,
     listener: Weak<dyn Listener>,
     owed_replies: Arc<OwedReplies>,
-    /// The number of connections made. Relaxed: a statistic.
+    /// Number of connections made. Relaxed: a statistic.
     pub(crate) connections: AtomicU64,
     /// Whether the server is known to run scripts. Relaxed: an outdated `false` costs one more
-    /// question.
+    /// check.
     runs_scripts: AtomicBool,
-    /// Whether the server has refused to name a connection. It is not asked again, as each refusal
-    /// is an entry in its `ACL LOG`. Relaxed: an outdated `false` costs one more entry.
+    /// Whether the server has refused to name a connection. Later connections stay unnamed, as each
+    /// refusal is an entry in the server's `ACL LOG`. Relaxed: an outdated `false` costs one more
+    /// entry.
     refuses_names: AtomicBool,
-    /// The number of failovers and restarts. A failover counts once every socket to the old master
-    /// is shut.
+    /// Number of failovers and restarts. A failover counts once every socket to the old master is
+    /// shut.
     moves: AtomicU64,
-    /// The run id that was seen last. Unknown at first, and after a failover.
+    /// The last known run id. Unknown at first, and after a failover.
     run_id: Mutex<Option<String>>,
-    /// What `INFO` said last, and how many connections had been made then.
+    /// The last reply to `INFO`, and the number of connections made before.
     last_info: Mutex<Option<(u64, Info)>>,
     /// Unparked when `moves` grows.
     move_listeners: Mutex<Vec<Parker>>,
-    /// Why the attempt to connect that is under way has not succeeded yet.
+    /// The last failure of the connect in progress.
     connect_failure: Mutex<Option<Failure>>,
-    /// Whether it has refused keys because they are in several slots: it is a cluster, or there is
-    /// one behind its address. Relaxed: a late look costs one more refusal.
+    /// Whether the server has refused keys in several slots: the server is a cluster, or a cluster
+    /// is behind its address. Relaxed: an outdated `false` costs one more refusal.
     separates_slots: AtomicBool,
-    /// How many replicas it had when a grant last waited for all of them.
+    /// Number of the server's replicas at the last wait of a grant for all replicas.
     pub(crate) replicas: AtomicU32,
 }
 
@@ -110,34 +114,34 @@ impl Server {
         }
     }
 
-    /// Who hears of messages, and of what the server refuses of them.
+    /// The listener for messages and for refusals of messages or channels.
     pub(crate) fn listener(&self) -> &Weak<dyn Listener> {
         &self.listener
     }
 
-    /// How many sockets to it are open.
+    /// Number of open sockets to the server.
     pub(crate) fn open_sockets(&self) -> usize {
         self.sockets.open()
     }
 
-    /// Where the replies go that no thread waits for.
+    /// The destination of replies that no thread waits for.
     pub(crate) fn owed_replies(&self) -> &OwedReplies {
         &self.owed_replies
     }
 
-    /// Who learns from a reply: the clock and the listener.
+    /// The parts that learn from a reply: the clock and the listener.
     pub(crate) fn reply_context(&self) -> (&ServerClock, &Weak<dyn Listener>) {
         (&self.clock, &self.listener)
     }
 
-    /// A connection that is ready for commands, or a failure by the deadline.
+    /// A connection ready for commands, or a failure by the deadline.
     pub(crate) fn connect(&self, deadline: &mut Deadline) -> Result<Connection, Failure> {
         self.connect_for(None, deadline)
     }
 
-    /// A connection that is ready for commands, or a failure by the deadline. It is for callers
-    /// whose sockets are shut together, even while one is being connected. Fails if they were shut
-    /// since that generation.
+    /// A connection ready for commands, or a failure by the deadline. `callers` are sockets that
+    /// are shut together, even while a socket is being connected, and their generation. Fails if
+    /// the sockets were shut since this generation.
     pub(crate) fn connect_for(
         &self,
         callers: Option<(&Sockets, u64)>,
@@ -151,8 +155,11 @@ impl Server {
         }
     }
 
-    /// Connects to the present master, and asks the sentinels when it is unknown or unreachable
-    /// (DESIGN: sentinel).
+    /// Connects to the present master, and queries the sentinels when the master is unknown or
+    /// unreachable.
+    ///
+    /// A call without a master waits for news. During a pause, the first thread that learns of the
+    /// failover wakes the call.
     fn connect_to_master(
         &self,
         master: &Master,
@@ -163,7 +170,7 @@ impl Server {
         let mut previous: Option<Failure> = None;
         *self.connect_failure.lock() = None;
         loop {
-            // Read before the address: a failover in between makes the attempt fail.
+            // Read before the address, so that a failover after the reading makes the attempt fail.
             let (generation, failovers) = (self.sockets.generation(), master.failovers());
             let callers_were_shut =
                 || callers.is_some_and(|(sockets, generation)| sockets.generation() != generation);
@@ -176,8 +183,8 @@ impl Server {
                     match self.connect_to(&peer, generation, callers, deadline) {
                         Ok(connection) => return Ok(connection),
                         Err(failure) => {
-                            // Suspect the address, unless the attempt ended because of its caller:
-                            // its deadline has passed, or its sockets were shut.
+                            // Suspect the address, unless the caller ended the attempt: the
+                            // deadline has passed, or the sockets were shut.
                             let in_time = deadline.refresh().left().is_ok() && !callers_were_shut();
                             if self.sockets.generation() == generation && in_time {
                                 master.suspect(&address);
@@ -186,7 +193,7 @@ impl Server {
                         }
                     }
                 }
-                // The address is unknown or suspected: ask the sentinels, then connect.
+                // The address is unknown or suspected: query the sentinels, then connect.
                 None => match master.query(deadline) {
                     Ok(change) => {
                         self.apply(change);
@@ -200,14 +207,14 @@ impl Server {
                 return Err(failure);
             }
             if left.is_zero() {
-                // This attempt only ran out of time. An earlier one tells more.
+                // This attempt only ran out of time. An earlier failure says more.
                 return Err(previous.unwrap_or(failure));
             }
             let failure = match previous.take() {
                 Some(previous) if previous.says_more_than(&failure) => previous,
                 _ => failure,
             };
-            // Pause, or go on at once when a failover becomes known.
+            // Pause; a known failover ends the pause.
             let has_moved = master.wait_for_failover(failovers, pause.min(left));
             if !has_moved && left <= pause {
                 return Err(failure);
@@ -219,7 +226,7 @@ impl Server {
         }
     }
 
-    /// The failure of a caller whose time is over while a connection is being made for it.
+    /// The failure of a call whose time is over while a connection is being made.
     pub(crate) fn not_connected_yet(&self) -> Failure {
         let known = self.connect_failure.lock().clone();
         known.unwrap_or_else(|| {
@@ -228,7 +235,7 @@ impl Server {
         })
     }
 
-    /// Its address, if that is fixed.
+    /// The server's address, if fixed.
     pub(crate) fn address(&self) -> Option<&Address> {
         match &self.endpoint {
             MasterEndpoint::Fixed(Peer::Tcp(address)) => Some(address),
@@ -244,15 +251,15 @@ impl Server {
         }
     }
 
-    /// A sentinel reports where the master is.
+    /// Applies a sentinel's report of the master's address.
     pub(crate) fn learn_master(&self, report: MasterReport) {
         if let Some(master) = self.master() {
             self.apply(master.update(report));
         }
     }
 
-    /// The server behind the connections of this generation is not a master. They are shut, and the
-    /// sentinels, if there are any, are asked before the next connect.
+    /// Shuts the connections of `generation`, whose server is not a master. The next connect first
+    /// queries the sentinels, if there are any.
     pub(crate) fn report_not_master(&self, generation: u64) {
         if let Some(master) = self.master()
             && self.sockets.generation() == generation
@@ -262,13 +269,14 @@ impl Server {
         }
     }
 
-    /// Whether a connection of this generation still leads to the present master.
+    /// Whether a connection of `generation` still leads to the present master.
     pub(crate) fn is_current(&self, generation: u64) -> bool {
         generation == self.sockets.generation()
     }
 
-    /// Compares the run id with the last one. True if the server was restarted since, and so may
-    /// have lost its data. `generation` is that of the connection that reported it.
+    /// Compares the run id in `info` with the last run id. Returns whether the server was restarted
+    /// since, and so may have lost data. `generation` is the generation of the connection with the
+    /// `INFO`.
     pub(crate) fn learn_run_id(&self, info: &Info, generation: u64) -> bool {
         let Some(run_id) = &info.run_id else { return false };
         let mut known = self.run_id.lock();
@@ -280,13 +288,13 @@ impl Server {
         is_another
     }
 
-    /// `INFO` was asked when so many connections had been made.
+    /// Stores a reply to `INFO`, sent after `connections` connections had been made.
     pub(crate) fn learn_info(&self, info: &Info, connections: u64) {
         *self.last_info.lock() = Some((connections, info.clone()));
     }
 
-    /// What `INFO` said, if it was asked since the last connection was made: a later connection may
-    /// lead to another server.
+    /// The last reply to `INFO`, if no connection was made since: a later connection may lead to
+    /// another server.
     pub(crate) fn last_info(&self) -> Option<Info> {
         let connections = self.connections.load(Ordering::Relaxed);
         let (asked_at, info) = self.last_info.lock().clone()?;
@@ -299,8 +307,8 @@ impl Server {
         self.notify_move_listeners();
     }
 
-    /// The number of failovers and restarts. After one, the server may lack what was written
-    /// before.
+    /// Number of failovers and restarts. After a failover or restart, the server may lack earlier
+    /// writes.
     pub(crate) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
@@ -314,24 +322,24 @@ impl Server {
         self.move_listeners.lock().iter().for_each(Parker::unpark);
     }
 
-    /// After a failover nothing more is written to the old master.
+    /// Applies a change of the master. After a failover, nothing more is written to the old master.
     fn apply(&self, change: MasterChange) {
         if change == MasterChange::Moved {
             self.sockets.shut_all();
-            // The new master has another run id, which is queried on the next connection.
+            // The run id of the new master is queried on the next connection.
             *self.run_id.lock() = None;
-            // Counted last: a thread that sees the new count finds the old sockets shut. Otherwise
-            // it could take a grant of the old master for one of the new master.
+            // Last: a thread that sees the new count finds the old sockets shut. Otherwise the
+            // thread could take a grant of the old master for a grant of the new master.
             self.count_move();
         }
     }
 
-    /// Whether one script may touch the keys of one slot only, as far as is known.
+    /// Whether a script may only touch the keys of one slot, as far as known.
     pub(crate) fn separates_slots(&self) -> bool {
         self.separates_slots.load(Ordering::Relaxed)
     }
 
-    /// Which replicas have to acknowledge a grant.
+    /// The replicas required to acknowledge a grant.
     pub(crate) fn replica_acks(&self) -> Option<ReplicaAcks> {
         self.access.replica_acks
     }
@@ -340,7 +348,7 @@ impl Server {
         not_sent(&self.endpoint, error)
     }
 
-    /// Whether the server can grant locks, by its `INFO`.
+    /// Checks by `info` that the server can grant locks.
     pub(crate) fn check_target(&self, info: &Info) -> Result<(), Failure> {
         let endpoint = &self.endpoint;
         if info.is_cluster {
@@ -359,7 +367,7 @@ impl Server {
         })
     }
 
-    /// The failure of a command that got no reply.
+    /// The failure of a command without a reply.
     pub(crate) fn no_reply(&self, broken: Broken, not_after: ServerTime) -> Failure {
         match broken {
             Broken::NotSent(error) => self.not_sent(error),
@@ -371,8 +379,8 @@ impl Server {
         }
     }
 
-    /// The failure of a command that was answered with an error, and whether the connection, of
-    /// this generation, cannot be used any more.
+    /// The failure of a command with an error reply, and whether the connection, of `generation`,
+    /// has become unusable.
     pub(crate) fn refused(
         &self,
         code: String,
@@ -380,7 +388,7 @@ impl Server {
         generation: u64,
     ) -> (Failure, bool) {
         match code.as_str() {
-            // A replica answers so: another server is the master.
+            // The reply of a replica: another server is the master.
             "READONLY" | "MASTERDOWN" => {
                 self.report_not_master(generation);
                 let message = format!("{message} (the server {} is a replica)", self.endpoint);
@@ -414,12 +422,12 @@ impl Server {
         Ok(connection)
     }
 
-    /// The credentials for this connection.
+    /// The credentials for the next connection.
     fn credentials(&self, deadline: &mut Deadline) -> io::Result<Option<Credentials>> {
         let Some(source) = self.access.credentials.clone() else {
             return Ok(self.access.fixed_credentials());
         };
-        // Foreign code, which may never return.
+        // The program's code, which may never return.
         let question = move || source.call().map_err(io::Error::other);
         let late = "no credentials came in time";
         let asked = self.credentials.call("", question, deadline.left()?, late);
@@ -441,7 +449,8 @@ impl Server {
     ) -> io::Result<Connection> {
         let mut share = *deadline;
         if self.master().is_some() {
-            // A host that is gone does not answer. Leave time for the master that replaces it.
+            // A host that is gone does not answer. Leave time for the master that replaces the
+            // host.
             share = Deadline::after(deadline.left()? / 2);
         }
         let (access, timeout) = (&self.access, self.command_timeout);
@@ -454,9 +463,9 @@ impl Server {
         Ok(Connection::new(socket, timeout, generation))
     }
 
-    /// Authenticates, selects the database, asks for the time and names the connection, in one round
-    /// trip. Where there are sentinels, it also checks that the server is a master. On the first
-    /// connection it checks that the server runs scripts.
+    /// Authenticates, selects the database, queries the time and names the connection, in one round
+    /// trip. With sentinels, also checks that the server is a master. Until a check has succeeded,
+    /// also checks that the server runs scripts.
     fn handshake(
         &self,
         peer: &Peer,
@@ -486,7 +495,7 @@ impl Server {
 
         let sent_at = deadline.refresh().read_at();
         if let Err(error) = connection.send(&commands.concat(), deadline) {
-            // The server may have said why before it closed the connection.
+            // The server may have sent a reason before closing the connection.
             drop(connection.receive(deadline));
             return Err(handshake_failed(peer, connection, error));
         }
@@ -497,7 +506,7 @@ impl Server {
             let now = deadline.refresh().read_at();
             connection.round_trip.get_or_insert_with(|| now.saturating_duration_since(sent_at));
             match reply {
-                // A name helps whoever reads `CLIENT LIST`. No lock needs it.
+                // A name helps readers of `CLIENT LIST`. No lock needs the name.
                 Value::Refusal { .. } if index >= name_index => {
                     self.refuses_names.store(true, Ordering::Relaxed);
                 }
@@ -557,7 +566,7 @@ impl Server {
         Ok(())
     }
 
-    /// The failure of a server that refuses every script, by its first refusal.
+    /// The failure of a server that refuses every script, from the first refusal.
     fn no_scripts(&self, peer: &Peer, code: &str, message: &str) -> Failure {
         let (message, _) = message.split_once(", with args").unwrap_or((message, ""));
         if code == "NOPERM" {
@@ -573,15 +582,16 @@ impl Server {
     }
 }
 
-/// What asks whether a server runs scripts. The first teaches the server the script of the second.
+/// The commands that check whether a server runs scripts. The first command makes the script known
+/// to the server, and the second runs the script by its hash.
 pub(crate) fn script_commands() -> [Vec<u8>; 2] {
     let hash = String::from_utf8_lossy(NO_OPERATION.hash());
     [Command::of(&["EVAL", NO_OPERATION.source(), "0"]), Command::of(&["EVALSHA", &hash, "0"])]
 }
 
-/// Whether the refusal of a script says that all scripts are refused: to this user, by a server or
-/// proxy that does not know the command, or where scripts are switched off. A proxy that refuses a
-/// script without keys may run others.
+/// Whether the refusal of a script means that all scripts are refused: for this user, by a server
+/// or proxy without the command, or because scripts are disabled. A proxy that refuses a script
+/// without keys may run other scripts.
 fn is_without_scripts(code: &str, message: &str) -> bool {
     let says = |words| message.to_ascii_lowercase().contains(words);
     code == "NOPERM"
@@ -591,12 +601,12 @@ fn is_without_scripts(code: &str, message: &str) -> bool {
         || says("disabled")
 }
 
-/// The command that asks whether a server is a master.
+/// The command that queries whether a server is a master.
 pub(crate) fn role_command() -> Vec<u8> {
     Command::of(&["ROLE"])
 }
 
-/// Whether the reply to it says so.
+/// Whether `role`, the reply to [`role_command`], is a master's.
 pub(crate) fn is_master(role: &Value) -> bool {
     let Value::Array(parts) = role else { return false };
     matches!(parts.first(), Some(Value::Text(role)) if role == "master")

@@ -1,14 +1,16 @@
-//! An estimate of the server's time, learnt from its replies (DESIGN: late copies).
+//! An estimate of the server's time, learnt from the server's replies.
 //!
-//! A not-after is a moment by the server's clock. An estimate that is behind costs a retry: the
-//! server refuses the command as late, and the refusal carries its time. An estimate that is ahead
-//! would let in a copy that arrives after its attempt has ended, unnoticed. So the estimate is a
-//! lower bound.
+//! A not-after is a moment by the server's clock. An estimate behind the clock costs a retry: the
+//! server refuses the command as late, and the refusal has the server's time. An estimate ahead of
+//! the clock would let in, unnoticed, a copy that arrives after the end of its attempt. So the
+//! estimate is a lower bound.
 //!
-//! A reply that carries the time bounds the offset between the two clocks: the server read its
-//! clock not before the request was sent, and not after the reply was received. An estimate within
-//! these bounds stays; any other becomes the lower bound. Between readings the estimate falls
-//! behind at least as fast as two clocks drift apart.
+//! The time is learnt at each connect, from each refusal of a late copy, and from the replies to
+//! renewals and releases. A reply with the time bounds the offset between the two clocks: the
+//! server read its clock not before the request was sent, and not after the reply was received. An
+//! estimate within these bounds stays; any other estimate becomes the lower bound. Between readings
+//! the estimate falls behind at least as fast as two clocks drift apart. So the estimate is ahead
+//! by a round trip at most, unless the server's clock was set back since the last reading.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -18,17 +20,17 @@ use hashed_wheel::Clock;
 use crate::model::sync::SystemClock;
 use crate::ops::value::ServerTime;
 
-/// The offset of the server's clock from ours.
+/// The offset of the server's clock from the local clock.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     origin: Instant,
-    /// In milliseconds, at the origin. It decreases with time, see [`MILLIS_PER_DRIFT`].
+    /// In milliseconds, at the origin. Decreases with time, see [`MILLIS_PER_DRIFT`].
     offset: AtomicI64,
 }
 
-/// The estimate falls behind by one millisecond in this many. A quartz drifts by at most a tenth of
-/// a millisecond per second, and there are two of them. A call with a timeout of 3 s sees its first
-/// refusal because of this after four hours without a reading.
+/// Milliseconds in which the estimate falls behind by one millisecond. A quartz drifts by at most a
+/// tenth of a millisecond per second, and two quartzes are involved. For a call with a timeout of 3
+/// s, the first refusal due to this rate comes after four hours without a reading.
 const MILLIS_PER_DRIFT: i64 = 5_000;
 
 impl ServerClock {
@@ -36,20 +38,20 @@ impl ServerClock {
         Self { origin: SystemClock.now(), offset: AtomicI64::new(0) }
     }
 
-    /// Takes in the server's time from the reply to a request that was not sent before `sent_at`.
-    /// Call it as soon as the reply is received.
+    /// Learns the server's time from the reply to a request that was not sent before `sent_at`.
+    /// Call as soon as the reply is received.
     pub(crate) fn learn(&self, server: ServerTime, sent_at: Instant) {
         self.learn_between(server, sent_at, SystemClock.now());
     }
 
     fn learn_between(&self, server: ServerTime, sent_at: Instant, received_at: Instant) {
-        // All readings are cut to whole milliseconds, so each may be up to one too small.
+        // All readings are cut to whole milliseconds, so each may be too small by up to 1.
         let (sent, received) = (self.since(sent_at), self.since(received_at).saturating_add(1));
         let lowest = server.0.saturating_sub(received);
         let highest = server.0.saturating_add(1).saturating_sub(sent);
         let drift = received / MILLIS_PER_DRIFT;
-        // Relaxed: no other data depends on it. If two readings race, the next one corrects the
-        // result.
+        // Relaxed: no other data depends on the offset. If two readings race, the next reading
+        // corrects the result.
         let _always_updates =
             self.offset.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |offset| {
                 let present = offset.saturating_sub(drift);
@@ -58,7 +60,7 @@ impl ServerClock {
             });
     }
 
-    /// A lower bound of the server's time at our `instant`.
+    /// A lower bound of the server's time at `instant` of the local clock.
     pub(crate) fn at(&self, instant: Instant) -> ServerTime {
         let since = self.since(instant);
         let offset = self.offset.load(Ordering::Relaxed).saturating_sub(since / MILLIS_PER_DRIFT);

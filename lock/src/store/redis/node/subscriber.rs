@@ -1,16 +1,19 @@
-//! The connection that receives messages: any number of channels, used by any number of threads
-//! (DESIGN: subscription).
+//! The connection for messages: any number of channels, used by any number of threads.
 //!
 //! One thread reads. Any thread may subscribe or unsubscribe a channel, and
-//! [`flush`](Subscriber::flush) sends the commands. No caller waits for the server: it writes what
-//! the kernel accepts at once, and the thread writes the rest. [`Outbox`] keeps the commands to be
-//! sent, and those that are unanswered. When the connection breaks, the thread makes another and
-//! subscribes everything again; meanwhile the waiters poll. Nothing here ever fails a caller.
+//! [`flush`](Subscriber::flush) sends the commands. No caller waits for the server: a caller writes
+//! as many bytes as the kernel accepts at once, and the reading thread writes the rest. A second
+//! thread for writing, or a reader that sleeps on two descriptors, would be faster only while the
+//! kernel's buffer is full. [`Outbox`] holds the queued and the unanswered commands. A caller
+//! changes the outbox under the lock of the channel's waiters, so that a leaving and an arriving
+//! thread cannot overtake each other. When the connection breaks, the thread makes another
+//! connection and subscribes every channel again; meanwhile the waiters poll. Nothing here ever
+//! fails a caller.
 //!
-//! A node of a cluster serves a channel only while it serves the channel's slot. When that ends, it
-//! evicts the channel and refuses it from then on, until
-//! [`retry_unserved`](Subscriber::retry_unserved). A [`RedirectSink`] learns which node serves it
-//! now.
+//! A node of a cluster serves a channel only while it serves the channel's slot. Afterwards, the
+//! node evicts the channel and refuses the channel until
+//! [`retry_unserved`](Subscriber::retry_unserved). A [`RedirectSink`] learns which node serves the
+//! channel now.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
@@ -34,12 +37,12 @@ use crate::store::redis::sentinel::master::Master;
 
 /// Receives the redirections of a cluster's subscriptions.
 pub(crate) trait RedirectSink: Send + Sync {
-    /// This node does not serve a channel and names the one that does, or, with `None`, it cannot
-    /// be reached. Must not block.
+    /// This node does not serve a channel. `to` names the serving node, or is `None` if this node
+    /// is unreachable. Must not block.
     fn redirected(&self, to: Option<Redirection>);
 }
 
-/// A handle on the thread, which starts with the first channel.
+/// A handle to the reading thread, which starts with the first channel.
 pub(crate) struct Subscriber {
     shared: Arc<Shared>,
 }
@@ -50,27 +53,28 @@ struct Shared {
     /// Locked before `state`, and never while waiting.
     writer: Mutex<Option<NonblockingWriter>>,
     state: Mutex<State>,
-    /// Signalled when there is a first channel, and on close.
+    /// Signalled on the first channel, and on close.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     outbox: Outbox,
-    /// Channels that were live already when they were subscribed. The next flush reports them.
+    /// Channels already live when subscribed. The next flush reports these channels.
     already_live: Vec<Arc<str>>,
     running: bool,
     closed: bool,
 }
 
-/// Pauses between two connections. They double up to the longest, and start again after a
-/// connection that lasted as long as that.
+/// Pauses between two connections. The pauses double up to the longest pause, and start again after
+/// a connection that lasted at least the longest pause. So a server that confirms subscriptions and
+/// then breaks the connection causes no busy loop.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long one read may take before the thread looks for bytes that a caller could not write.
-/// Waiters poll as often.
+/// Longest time of a read before the thread checks for bytes that a caller could not write. Waiters
+/// poll as often.
 const LONGEST_READ: Duration = Duration::from_secs(1);
-/// How long one read may take while there are bytes that a caller could not write.
+/// Longest time of a read while bytes are left that a caller could not write.
 const SHORTEST_READ: Duration = Duration::from_millis(10);
 
 impl Subscriber {
@@ -93,13 +97,14 @@ impl Subscriber {
         }
     }
 
-    /// The UNSUBSCRIBE is sent with the next flush, or by the thread when nothing else happens. If
-    /// the channel is subscribed again before, nothing is sent.
+    /// Unsubscribes a channel with the next flush, or by the thread in a quiet moment. If the
+    /// channel is subscribed again before, nothing is sent. So a contended lock costs one
+    /// SUBSCRIBE, and not one SUBSCRIBE for each wait.
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         self.shared.state.lock().outbox.unsubscribe(channel);
     }
 
-    /// Subscribes the channels again that the server did not serve.
+    /// Subscribes the unserved channels again.
     pub(crate) fn retry_unserved(&self) {
         let any = self.shared.state.lock().outbox.retry_unserved();
         if any {
@@ -107,7 +112,8 @@ impl Subscriber {
         }
     }
 
-    /// Sends the commands. Does not wait for the server: it writes what the kernel accepts, at most
+    /// Sends the commands, without waiting for the server. Writes as many bytes as the kernel
+    /// accepts, at most
     /// [`MAX_UNANSWERED_BYTES`](crate::store::redis::node::outbox::MAX_UNANSWERED_BYTES).
     pub(crate) fn flush(&self) {
         self.start();
@@ -124,7 +130,7 @@ impl Subscriber {
         }
     }
 
-    /// Ends the thread, without waiting for it.
+    /// Ends the thread, without waiting.
     pub(crate) fn close(&self) {
         {
             let mut state = self.shared.state.lock();
@@ -143,7 +149,7 @@ impl Subscriber {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        // Without a thread there are no messages, and the waiters poll. The next flush tries again.
+        // Without a thread no messages arrive, and the waiters poll. The next flush tries again.
         state.running = thread::Builder::new()
             .name("lock-subscription".to_owned())
             .spawn(move || shared.run())
@@ -152,9 +158,9 @@ impl Subscriber {
 }
 
 impl Shared {
-    /// Writes the commands, as far as the kernel accepts them. Without a connection nothing is
-    /// written: the next one begins with all channels. Returns since when the kernel accepts
-    /// nothing, if something is left to write.
+    /// Writes the commands, as far as the kernel accepts them. Without a connection, writes
+    /// nothing: the next connection begins with all channels. Returns the time since when the
+    /// kernel accepts nothing, if bytes are left to write.
     fn write(&self) -> Option<Instant> {
         let mut writer = self.writer.lock();
         let open = writer.as_mut()?;
@@ -170,11 +176,11 @@ impl Shared {
         open.stuck_since
     }
 
-    /// The thread: connects, reads until the connection breaks, pauses, and starts over.
+    /// The thread: connects, reads until the connection breaks, pauses, and repeats.
     fn run(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_channel() {
-            // 1. Connect and read. It returns without an error only on close.
+            // 1. Connect and read. Returns without an error only on close.
             let failovers = self.server.master().map_or(0, Master::failovers);
             let begun_at = SystemClock.now();
             let ended = self.connect().and_then(|(socket, decoder)| self.read(&socket, decoder));
@@ -182,7 +188,7 @@ impl Shared {
             if ended.is_ok() {
                 break;
             }
-            // 2. In a cluster another node may serve the channels now.
+            // 2. In a cluster, another node may serve the channels now.
             self.report_redirect(None);
             // 3. Pause. The pauses double while connections break soon, even with confirmed
             //    subscriptions.
@@ -193,14 +199,14 @@ impl Shared {
             if !self.sleep(if master.is_some() { FIRST_PAUSE } else { pause }) {
                 break;
             }
-            // With sentinels the rest of the pause ends as soon as a failover becomes known.
+            // With sentinels, the rest of the pause ends as soon as a failover becomes known.
             let has_moved = master.is_some_and(|master| master.wait_for_failover(failovers, pause));
             pause = if has_moved { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
         }
         self.state.lock().running = false;
     }
 
-    /// Waits until a channel is wanted. False on close.
+    /// Waits until a channel is wanted. Returns `false` on close.
     fn wait_for_channel(&self) -> bool {
         let mut state = self.state.lock();
         while !state.outbox.wants_any() && !state.closed {
@@ -209,7 +215,7 @@ impl Shared {
         !state.closed
     }
 
-    /// Sleeps, unless it is closed. False on close.
+    /// Sleeps for `pause`, or until close. Returns `false` on close.
     fn sleep(&self, pause: Duration) -> bool {
         let mut deadline = Deadline::after(pause);
         let mut state = self.state.lock();
@@ -238,8 +244,7 @@ impl Shared {
         Ok((socket, decoder))
     }
 
-    /// Nothing is written to the old connection any more, and the next one begins with all
-    /// channels.
+    /// Ends writing to the old connection. The next connection begins with all channels.
     fn disconnect(&self) {
         let mut writer = self.writer.lock();
         *writer = None;
@@ -248,7 +253,7 @@ impl Shared {
         state.already_live.clear();
     }
 
-    /// Reads until the connection breaks, or until there is no listener any more.
+    /// Reads until the connection breaks, or until the listener is gone.
     fn read(&self, socket: &Socket, mut decoder: Decoder) -> io::Result<()> {
         let mut reader = Reader::new(socket, self);
         loop {
@@ -287,7 +292,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The server answers the oldest unanswered command with an error.
+    /// Handles an error for the oldest unanswered command.
     fn handle_error(&self, code: &str, message: &str, listener: &dyn Listener) -> io::Result<()> {
         // Another node serves the channel.
         let asked = self.server.address();
@@ -300,14 +305,14 @@ impl Shared {
                 ) => slot_of(name) == *slot,
                 (_, Redirection::Ask { .. }) => true,
             };
-            // It matches no command if it answers an UNSUBSCRIBE of a channel that the server
+            // No command matches if the error is for an UNSUBSCRIBE of a channel that the server
             // evicted just before.
             drop(self.state.lock().outbox.refused(matches, true));
             self.report_redirect(Some(to));
             return Ok(());
         }
-        // A transient error: start over with a new connection, after a pause. So is a connection whose
-        // authentication has ended: the next authenticates again.
+        // A transient error: start over with a new connection, after a pause. The same after the
+        // end of the connection's authentication: the next connection authenticates again.
         if is_transient_code(code) || is_authentication_code(code) {
             return Err(io::Error::other(format!("{code} {message}")));
         }
@@ -335,13 +340,14 @@ impl From<UnexpectedReply> for io::Error {
     }
 }
 
-/// Reads without a deadline, but not from a dead connection: after a silence of one command timeout
-/// it sends a PING, and after another it fails. Between two reads it writes what callers could not.
+/// Reads without a deadline, but not from a dead connection: after a command timeout without data,
+/// the reader sends a PING, and after another timeout fails. Between two reads, writes the bytes
+/// that callers could not write.
 struct Reader<'a> {
     socket: &'a Socket,
     shared: &'a Shared,
     received_at: Instant,
-    /// When a PING was sent, if nothing was received since.
+    /// Time of the PING, if nothing was received since.
     pinged_at: Option<Instant>,
     timeouts: Timeouts,
 }
@@ -357,7 +363,8 @@ impl<'a> Reader<'a> {
         self.pinged_at = None;
     }
 
-    /// Writes what is left to write, and returns how long the next read may take.
+    /// Writes the bytes left, and returns the longest time of the next read. Fails if the kernel
+    /// has accepted nothing for a command timeout.
     fn write(&self) -> io::Result<Duration> {
         let timeout = self.shared.server.command_timeout;
         let Some(stuck_since) = self.shared.write() else { return Ok(timeout.min(LONGEST_READ)) };
@@ -367,8 +374,9 @@ impl<'a> Reader<'a> {
         Ok(SHORTEST_READ)
     }
 
-    /// A read has ended without data: its time is over, or a signal came, which is no sign of life.
-    /// A process that stood still has not asked for one meanwhile, and does so first.
+    /// Handles a read without data: the read's time is over, or a signal arrived, which is no sign
+    /// of life of the server. A process that was stopped for a while has not sent a PING yet, and
+    /// does so first. Fails if a PING was not answered within a command timeout.
     fn check_silence(&mut self) -> io::Result<()> {
         let now = SystemClock.now();
         let since = self.pinged_at.unwrap_or(self.received_at);
@@ -389,9 +397,9 @@ impl<'a> Reader<'a> {
 impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            // 1. Write what is left. A long write left unfinished shortens the read.
+            // 1. Write the bytes left. An unfinished write shortens the read.
             let longest = self.write()?;
-            // 2. Read, until data comes or that time has passed.
+            // 2. Read until data arrives or the time is over.
             match self.socket.read_within(buffer, longest, &mut self.timeouts) {
                 Err(error) if is_timeout_or_signal(&error) => self.check_silence()?,
                 result => {
@@ -409,7 +417,7 @@ fn aborted(reason: &'static str) -> io::Error {
 
 #[cfg(test)]
 impl Subscriber {
-    /// The number of channels that are wanted.
+    /// Number of wanted channels.
     pub(crate) fn wanted(&self) -> usize {
         self.shared.state.lock().outbox.wanted()
     }

@@ -1,4 +1,4 @@
-//! A call that waits for a connection, or for the reply that another thread reads.
+//! A call waiting for a connection, or for another thread to read the reply.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::store::redis::net::connection::Broken;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::call_connection::CallConnection;
 
-/// A reply, and the generation of the connection on which it came.
+/// A reply, and the generation of the connection.
 #[derive(Debug)]
 pub(crate) struct CallReply {
     pub(crate) value: Value,
@@ -20,24 +20,24 @@ pub(crate) struct CallReply {
 /// Why a call got no reply.
 #[derive(Debug)]
 pub(crate) enum NoReply {
-    /// There was no connection for the call.
+    /// The call got no connection.
     NoConnection(Failure),
-    /// The connection has ended, or the time of the call.
+    /// The connection has ended, or the call's deadline has passed.
     Broken(Broken),
 }
 
 pub(crate) type Outcome = Result<CallReply, NoReply>;
 
-/// What a caller wants a connection for.
+/// Purpose of a connection.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// To send this request, perhaps with others.
+    /// To send this request, perhaps with other requests.
     Call(Vec<u8>),
-    /// For itself.
+    /// For the caller alone.
     Alone,
 }
 
-/// How far a waiting call has come.
+/// State of a waiting call.
 #[derive(Debug)]
 pub(crate) enum Slot {
     /// In the queue. A call that gives up is not sent.
@@ -46,10 +46,10 @@ pub(crate) enum Slot {
     Leads(Box<CallConnection>, Wanted),
     /// Another thread writes or reads. A call that gives up may run.
     InBatch,
-    /// The call has the connection on which its own reply is to come, and reads.
+    /// The call has the connection of the reply, and reads.
     Reads(Box<CallConnection>),
     Done(Outcome),
-    /// The thread has left, or acts for itself.
+    /// The thread no longer waits.
     Gone,
 }
 
@@ -64,8 +64,8 @@ impl WaitingCall {
         Arc::new(Self { slot: Mutex::new(Slot::Queued(wanted)), changed: Condvar::new() })
     }
 
-    /// Waits until the call has a connection or an outcome, or until its deadline: then the slot is
-    /// what it was, `Queued` or `InBatch`.
+    /// Waits until the call has a connection or an outcome. After the deadline, returns the
+    /// unchanged slot, `Queued` or `InBatch`.
     pub(crate) fn wait(&self, deadline: &mut Deadline) -> Slot {
         let mut slot = self.slot.lock();
         loop {
@@ -80,8 +80,8 @@ impl WaitingCall {
         }
     }
 
-    /// Gives the connection to the call, which writes for the queue once it is
-    /// [woken](Self::wake). The connection comes back if the call has left.
+    /// Gives the connection to the call, which writes for the queue once [woken](Self::wake).
+    /// Returns the connection if the call is not in the queue.
     pub(crate) fn lead(&self, connection: Box<CallConnection>) -> Result<(), Box<CallConnection>> {
         let mut slot = self.slot.lock();
         match mem::replace(&mut *slot, Slot::Gone) {
@@ -96,12 +96,12 @@ impl WaitingCall {
         }
     }
 
-    /// Whether the call would be sent with others.
+    /// Whether the call may be sent together with other calls.
     pub(crate) fn may_join(&self) -> bool {
         !matches!(*self.slot.lock(), Slot::Queued(Wanted::Alone))
     }
 
-    /// The request, for another thread to write. `None` if the call has left.
+    /// Takes the request, for another thread to write. `None` if the call has left the queue.
     pub(crate) fn join(&self) -> Option<Vec<u8>> {
         let mut slot = self.slot.lock();
         match mem::replace(&mut *slot, Slot::Gone) {
@@ -116,7 +116,7 @@ impl WaitingCall {
         }
     }
 
-    /// Gives the connection to the call, which reads from now on. The connection comes back if the
+    /// Gives the connection to the call, which reads from now on. Returns the connection if the
     /// call has left.
     pub(crate) fn read(&self, connection: Box<CallConnection>) -> Result<(), Box<CallConnection>> {
         let mut slot = self.slot.lock();
@@ -129,12 +129,12 @@ impl WaitingCall {
         Ok(())
     }
 
-    /// Whether the thread waits still.
+    /// Whether the thread still waits.
     pub(crate) fn is_there(&self) -> bool {
         !matches!(*self.slot.lock(), Slot::Gone)
     }
 
-    /// The call has ended. Whether its thread is to be woken.
+    /// Sets the outcome of the call. Returns whether to wake the thread.
     pub(crate) fn finish(&self, outcome: Outcome) -> bool {
         let mut slot = self.slot.lock();
         let is_there = !matches!(*slot, Slot::Gone);
