@@ -14,7 +14,7 @@ use crate::error::{Error, Reason};
 /// have expired.
 ///
 /// Verification cannot be switched off: without verification a client sends the password to any
-/// server that answers, and locks keys there. To trust a self-signed certificate, name the
+/// server that answers, and acquires its locks there. To trust a self-signed certificate, name the
 /// certificate in [`authority_file`](Self::authority_file).
 ///
 /// Files are read when the client is built. `Debug` omits the key.
