@@ -1,4 +1,4 @@
-//! The ledger: one record for each release of a client, from its begin until settled. Pure: time
+//! The ledger: one record for each release of a client, from its start until settled. Pure: time
 //! and topology are arguments.
 //!
 //! A release begins before its hold is over for the rest of the process. Then a caller sends the
@@ -72,8 +72,8 @@ pub(crate) struct Ledger {
     /// Releases by the hash of the name. Two names with one hash count as the same name, so an
     /// acquire may be repeated needlessly.
     by_name: BTreeSet<(u64, ReleaseNo)>,
-    /// The queued releases of each server, by due time, then by begin. So sending from a full queue
-    /// costs no more than from a short queue.
+    /// The queued releases of each server, by due time, then by number. So sending from a full
+    /// queue costs no more than from a short queue.
     due: BTreeMap<ServerId, BTreeSet<(Instant, ReleaseNo)>>,
     counts: Counts,
     /// The releases that ended last, at most [`MAX_SETTLED`].
@@ -587,12 +587,12 @@ impl Ledger {
         ReleaseNo(self.last + 1)
     }
 
-    /// The operation to send `now` for a release, unless ended.
+    /// The operation to send `now` for a release. `None` once the release has ended.
     pub(crate) fn operation(&self, no: ReleaseNo, now: Instant) -> Option<ReleaseOp> {
         self.entries.get(&no)?.release.operation(now)
     }
 
-    /// The name of a release, unless ended.
+    /// The name of a release. `None` once the release has ended.
     pub(crate) fn name(&self, no: ReleaseNo) -> Option<LockName> {
         self.entries.get(&no).map(|entry| entry.release.id.name.clone())
     }

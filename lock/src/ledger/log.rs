@@ -49,7 +49,7 @@ impl AcknowledgedRelease {
         Self { id, operation: None, lifetime }
     }
 
-    /// Logs a permit released by `operation`, a request of this owner.
+    /// The entry for a permit released by `operation`, a request of this owner.
     pub(crate) fn of_request(id: ReleaseId, operation: ReleaseOp, lifetime: Duration) -> Self {
         Self { id, operation: Some(operation), lifetime }
     }

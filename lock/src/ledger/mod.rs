@@ -1,4 +1,4 @@
-//! The releases of a client, from begin until settled. Pure: time and topology are arguments.
+//! The releases of a client, from start until settled. Pure: time and topology are arguments.
 
 pub(crate) mod ledger;
 pub(crate) mod log;

@@ -132,7 +132,8 @@ pub(crate) struct EndedHold {
 }
 
 impl Release {
-    /// Releases a sent acquire of `lease`. A copy of the acquire may be under way for `retries`.
+    /// The release of a sent acquire of `lease`. A copy of the acquire may be under way for
+    /// `retries`.
     pub(crate) fn of_acquire(
         id: HoldId,
         lease: Lease,
@@ -143,14 +144,14 @@ impl Release {
         Self::new(id.into(), None, lifetime, late_copy_deadline)
     }
 
-    /// Releases a hold. A copy of its acquire may be under way for `retries`.
+    /// The release of a hold. A copy of its acquire may be under way for `retries`.
     pub(crate) fn of_hold(hold: &Hold, retries: Duration) -> Self {
         let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
         let release = Self::of_acquire(hold.id(), lease, retries, late_copy_deadline);
         Self { keep_until: hold.kept_until(), ..release }
     }
 
-    /// Releases the permits of a request by `operation`.
+    /// The release of the permits of a request, by `operation`.
     pub(crate) fn of_request(
         (name, owner): (LockName, Owner),
         operation: ReleaseOp,

@@ -247,7 +247,8 @@ impl Store {
         }
     }
 
-    /// The server of `key`, as far as is known. The server is [known](Self::knows).
+    /// The server of `key`, as far as is known. A [known](Self::knows) server, unless the topology
+    /// was never read.
     pub(crate) fn server_of(&self, key: &str) -> ServerId {
         match self {
             Self::Memory(_) | Self::Single(_) => ServerId::ONLY,
@@ -271,8 +272,8 @@ impl Store {
         }
     }
 
-    /// Requests the messages of a channel. Returns at once; [`Listener::live`] reports the begin of
-    /// the messages. Call [`flush`](Self::flush) afterwards, with no lock held.
+    /// Requests the messages of a channel. Returns at once; [`Listener::live`] reports when
+    /// messages begin to arrive. Call [`flush`](Self::flush) afterwards, with no lock held.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.subscribe(channel),

@@ -25,7 +25,7 @@ use crate::ops::value::Value;
 pub(crate) struct Decoder {
     bounds: Bounds,
     buffer: Vec<u8>,
-    /// The begin of the current reply in the buffer.
+    /// The start of the current reply in the buffer.
     begin: usize,
     /// The range of the buffer with undecoded bytes.
     unused: Range<usize>,

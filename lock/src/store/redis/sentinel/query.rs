@@ -132,7 +132,7 @@ impl Sentinels {
             let report = self.query_on(&mut connection, sentinel, deadline)?;
             Ok((report, connection))
         });
-        // A sentinel is not silent if it only does not know the name.
+        // A sentinel with an error reply is not silent, for example if the name is unknown.
         let answered = result.is_ok() || matches!(result, Err(Failure::Refused { .. }));
         sentinel.silent.store(!answered, Ordering::Relaxed);
         result
