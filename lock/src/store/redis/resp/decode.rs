@@ -5,7 +5,7 @@
 //! and parses by combined closures.
 //!
 //! The protocol is RESP2, the default of every server. Other bytes are an error, and so is a reply
-//! beyond its [`Bounds`]. The connection cannot be used after an error, because the begin of the
+//! beyond its [`Bounds`]. The connection cannot be used after an error, because the start of the
 //! next reply is unknown. A message of another client that exceeds the bounds breaks the connection
 //! of the subscriptions. Every channel is then subscribed again and waiters query their locks, so
 //! no release is missed.
