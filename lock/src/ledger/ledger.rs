@@ -1,9 +1,17 @@
-//! The ledger: one record for each release of a client, from when it begins until it is settled.
-//! Pure: time and topology are arguments.
+//! The ledger: one record for each release of a client, from its start until settled. Pure: time
+//! and topology are arguments.
 //!
-//! A release begins before its hold is over for the rest of the process. Then a caller sends it, or
-//! it is written and its reply is read later, or it is queued for the thread of its server. The
-//! stage of its entry says which, and so who moves it on (DESIGN: release queue).
+//! A release begins before its hold is over for the rest of the process. Then a caller sends the
+//! release, or the release is written and its reply is read later, or the release is queued for the
+//! thread of its server. The stage of an entry says which thread acts next. Because an entry exists
+//! until the reply is read, a shutdown knows of every release.
+//!
+//! One mutex around the ledger guards all entries. The alternative, lists in flight and a queue for
+//! each server, needed an order between three mutexes, and releases moved between queues when a
+//! slot moved.
+//!
+//! An acquire follows this client's own releases. A single try that is refused is repeated if a
+//! release of its name had begun before its mark and was not settled by then.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -17,30 +25,30 @@ use crate::model::release_no::ReleaseNo;
 use crate::ops::Released;
 use crate::store::{Failure, ServerId};
 
-/// Who moves a release on.
+/// The thread that acts next on a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The acquire: the owner waits in a fair lock's queue on the server, and is released unless
     /// the acquire is granted.
     InServerQueue,
-    /// The thread that began the release, until it has an answer, or queues or cancels the release.
-    /// After `Watchdog::end_in_background`: the renewal thread that has the hold in
+    /// The thread that began the release, until there is an answer, or the release is queued or
+    /// cancelled. After `Watchdog::end_in_background`: the renewal thread with the hold in
     /// `RenewalWorker::unguarded`.
     Sending,
-    /// The sender while it writes the release. Then whoever reads the reply, which no thread waits
-    /// for: the number of the release is in `Owed`, first in the list of the connection, then
+    /// The sender while writing the release. Then the reader of the reply, which no thread waits
+    /// for. The number of the release is in `Owed`, first in the list of the connection, then
     /// beside the reply.
     Unread,
     /// The thread of the server, when the release is due.
     Queued(ServerId),
-    /// The thread of the server, which has sent the release in its round.
+    /// The thread of the server, after sending the release in its round.
     InRound(ServerId),
 }
 
 #[derive(Debug)]
 struct Entry {
     release: Release,
-    /// Of the name.
+    /// The hash of the name.
     hash: u64,
     stage: Stage,
     /// `Some` once the release is unread, queued or acknowledged.
@@ -51,32 +59,34 @@ struct Entry {
 
 /// All releases of a client.
 ///
-/// 1. An entry exists from `begin` until it is cancelled, acknowledged after its copies, expired,
-///    or refused for lack of room.
-/// 2. Only `take`, `put_back` and `change` change entries and what is derived from them.
+/// 1. An entry exists from `begin` until its release is cancelled, acknowledged past the deadline
+///    of late copies, expired, or given up.
+/// 2. Only `take`, `put_back` and `change` change entries and the fields derived from entries.
 /// 3. An answer counts in `Sending`, `Unread` and `InRound`. A later answer is ignored.
-/// 4. A release that began before a mark and was open then is outstanding at that mark, or was
-///    settled since, or is refused for good, which counts as settled.
+/// 4. A release that began before a mark and was open then is outstanding at this mark, or was
+///    settled since. A release refused for good counts as settled.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: BTreeMap<ReleaseNo, Box<Entry>>,
-    // Derived from `entries`; tests compute them again.
-    /// By the hash of the name. Two names with one hash are taken for one, which makes an acquire
-    /// ask once more.
+    // Derived from `entries`; tests compute these fields again.
+    /// Releases by the hash of the name. Two names with one hash count as the same name, so an
+    /// acquire may be repeated needlessly.
     by_name: BTreeSet<(u64, ReleaseNo)>,
-    /// The queued ones of each server, by when they are due, and then by when they began.
+    /// The queued releases of each server, by due time, then by number. So sending from a full
+    /// queue costs no more than from a short queue.
     due: BTreeMap<ServerId, BTreeSet<(Instant, ReleaseNo)>>,
     counts: Counts,
     /// The releases that ended last, at most [`MAX_SETTLED`].
     settled: VecDeque<Settled>,
-    /// What is sent again if another server takes over.
+    /// Releases to be sent again if another server takes over.
     log: ReleaseLog,
-    /// When a server was last seen to be replaced.
+    /// When the last replacement of a server was noticed.
     moved_at: Option<Instant>,
-    /// The number that was drawn last.
+    /// The last number drawn.
     last: u64,
     hasher: RandomState,
-    /// Given up: there was no room or no thread, the lease has expired, or the client has ended.
+    /// Releases given up: there was no room or no thread, the lease has expired, or the client has
+    /// ended.
     pub(crate) abandoned: u64,
 }
 
@@ -84,7 +94,7 @@ pub(crate) struct Ledger {
 struct Counts {
     in_server_queue: usize,
     unread: usize,
-    /// Those that are queued or in a round, and the length of their names.
+    /// Releases queued or in a round, and the length of their names.
     queued: usize,
     name_bytes: usize,
 }
@@ -97,7 +107,7 @@ struct Settled {
     at: ReleaseNo,
 }
 
-/// How a request that releases something was answered.
+/// The answer to a request for one or several releases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleaseAnswer<'a> {
     pub(crate) sent_at: Instant,
@@ -106,38 +116,38 @@ pub(crate) struct ReleaseAnswer<'a> {
     pub(crate) has_copies: bool,
 }
 
-/// What is left to do for a release after an answer.
+/// The remaining work for a release after an answer.
 #[derive(Debug, Default)]
 pub(crate) struct AfterAnswer {
-    /// The release is acknowledged, and was not before.
+    /// Whether this is the first acknowledgement of the release.
     pub(crate) first: bool,
-    /// The hold, if the answer tells whether the server had it.
+    /// The hold, if the answer tells whether the server had the hold.
     pub(crate) ended: Option<EndedHold>,
-    /// The release is to be queued now. Until then its stage stays, and an unread one counts as
-    /// unread.
+    /// Whether the release must be queued now. Until then the stage is unchanged, and an unread
+    /// release counts as unread.
     pub(crate) must_queue: bool,
 }
 
-/// What no server has acknowledged.
+/// A summary of the unacknowledged releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unacknowledged {
     pub(crate) is_empty: bool,
-    /// Whether threads are sending some of them, or some are queued and were not tried yet.
+    /// Whether threads are sending some of the releases, or queued releases were not tried yet.
     pub(crate) has_untried: bool,
-    /// Whether a thread is there to send any of them.
+    /// Whether any of the releases has a thread.
     pub(crate) may_end: bool,
 }
 
-/// The most that are remembered. If more are settled while an acquire is under way, it is sent once
-/// more.
+/// The maximum number of remembered settlements. If more releases are settled during an acquire,
+/// the acquire is repeated once.
 const MAX_SETTLED: usize = 256;
-/// A shutdown queues everything that the client holds, and a client may hold a million locks. More
-/// than this many means that a server has been away for long. Then leases expire.
+/// The maximum number of queued releases. A shutdown queues all holds of the client, which may be a
+/// million locks. A longer queue means that a server has been away for long. Then leases expire.
 const MAX_QUEUED: usize = 1 << 20;
-/// Of all names together. Then a million of them have 64 bytes each.
+/// The maximum length of all queued names: a million names may have 64 bytes each.
 const MAX_NAME_BYTES: usize = 64 << 20;
-/// Releases that are sent together. A renewal that becomes due meanwhile waits for them, about a
-/// millisecond.
+/// The number of releases sent together. A renewal that becomes due meanwhile waits for the round,
+/// about a millisecond.
 pub(crate) const ROUND: usize = 100;
 
 impl Entry {
@@ -152,18 +162,18 @@ impl Entry {
         self.schedule.as_ref().is_some_and(|schedule| schedule.acknowledged)
     }
 
-    /// Whether it may still end what refuses an acquire. Not once the server has refused it: what
-    /// refuses the acquire then stays there.
+    /// Whether the release may still end the hold that refuses an acquire. Not so after a refusal
+    /// by the server: the hold then stays.
     fn is_outstanding(&self) -> bool {
         self.stage != Stage::InServerQueue && !self.is_acknowledged() && !self.refused
     }
 
-    /// Whether it is about to be sent at `now`, or is being sent.
+    /// Whether the release is due at `now`, or is being sent.
     fn is_tried_at(&self, now: Instant) -> bool {
         self.due().is_none_or(|(_, due)| due <= now)
     }
 
-    /// Has it sent at `due` unless it has a schedule.
+    /// Returns the schedule. Creates a schedule due at `due` if there is none.
     fn schedule(&mut self, due: Instant) -> &mut ReleaseSchedule {
         let Release { lifetime, late_copy_deadline, .. } = self.release;
         let new = || ReleaseSchedule::new(due, lifetime, late_copy_deadline);
@@ -200,7 +210,7 @@ impl Counts {
     }
 }
 
-// What changes entries.
+// Changes of entries.
 impl Ledger {
     fn draw(&mut self) -> ReleaseNo {
         self.last += 1;
@@ -248,14 +258,14 @@ impl Ledger {
         Some(result)
     }
 
-    /// The entry ends.
+    /// Ends the release.
     fn remove(&mut self, no: ReleaseNo) -> Option<Box<Entry>> {
         let entry = self.take(no)?;
         self.note_settled(entry.hash, no);
         Some(entry)
     }
 
-    /// It ended, or is refused for good.
+    /// Records a release that ended, or is refused for good.
     fn note_settled(&mut self, hash: u64, begun: ReleaseNo) {
         if self.settled.len() == MAX_SETTLED {
             self.settled.pop_front();
@@ -265,9 +275,9 @@ impl Ledger {
     }
 }
 
-// What callers do.
+// Operations of callers.
 impl Ledger {
-    /// A release begins: of a hold that is about to end, or of an owner that waits on the server.
+    /// Begins the release of a hold that is about to end, or of an owner that waits on the server.
     pub(crate) fn begin(&mut self, release: Release, stage: Stage) -> ReleaseNo {
         let (no, hash) = (self.draw(), self.hasher.hash_one(&release.id.name));
         let entry = Entry { release, hash, stage, schedule: None, refused: false };
@@ -275,18 +285,18 @@ impl Ledger {
         no
     }
 
-    /// The release is not needed, unless it is queued. Returns whether it ended by this.
+    /// Ends a release that is not needed, unless queued. Returns whether the release ended.
     pub(crate) fn cancel(&mut self, no: ReleaseNo) -> bool {
         self.is_in_flight(no) && self.remove(no).is_some()
     }
 
-    /// Whether a thread other than that of a server moves it on.
+    /// Whether a thread other than a server's thread acts next on the release.
     fn is_in_flight(&self, no: ReleaseNo) -> bool {
         let entry = self.entries.get(&no);
         entry.is_some_and(|entry| !matches!(entry.stage, Stage::Queued(_) | Stage::InRound(_)))
     }
 
-    /// A release is about to be written, at `sent_at`, and nobody waits for the reply.
+    /// Marks a release as unread, just before its request is written at `sent_at`.
     pub(crate) fn set_unread(&mut self, no: ReleaseNo, sent_at: Instant) {
         self.change(no, |entry| {
             entry.schedule(sent_at);
@@ -294,7 +304,7 @@ impl Ledger {
         });
     }
 
-    /// A release was not written: its caller goes on with it, unless another thread has queued it
+    /// Returns an unwritten release to its caller, unless another thread has queued the release
     /// meanwhile.
     pub(crate) fn not_written(&mut self, no: ReleaseNo) {
         self.change(no, |entry| {
@@ -304,7 +314,7 @@ impl Ledger {
         });
     }
 
-    /// Queues every release whose reply nobody has read.
+    /// Queues every release with an unread reply.
     pub(crate) fn queue_unread(&mut self, server_of: impl Fn(&LockName) -> ServerId) {
         let unread: Vec<_> = self
             .entries
@@ -319,8 +329,8 @@ impl Ledger {
         }
     }
 
-    /// Queues a release that is in flight, due at `due` unless it has a schedule. False if there is
-    /// no room: that is counted, and the lease has to expire.
+    /// Queues a release in flight, due at `due` unless already scheduled. Returns `false` without
+    /// room: the release counts as abandoned, and its lease has to expire.
     pub(crate) fn queue(&mut self, no: ReleaseNo, server: ServerId, due: Instant) -> bool {
         if !self.is_in_flight(no) {
             return true;
@@ -340,12 +350,12 @@ impl Ledger {
         has_room
     }
 
-    /// The release is given up: no thread could send it.
+    /// Gives the release up, because no thread can send it.
     pub(crate) fn give_up(&mut self, no: ReleaseNo) {
         self.abandoned += u64::from(self.remove(no).is_some());
     }
 
-    /// A request for the release `alone`, or for several, has this answer at `now`.
+    /// Applies an answer at `now` to a release. `alone`: the request contained only this release.
     pub(crate) fn answered(
         &mut self,
         no: ReleaseNo,
@@ -354,8 +364,8 @@ impl Ledger {
         answer: ReleaseAnswer<'_>,
     ) -> AfterAnswer {
         let ReleaseAnswer { sent_at, reply, has_copies } = answer;
-        // The stage of the entry if this does not settle the release: unchanged if the caller must
-        // queue the release, queued if it was in a round.
+        // The next stage if the answer does not settle the release. Unchanged if the caller must
+        // queue the release; queued after a round.
         let (stage, must_queue) = match self.entries.get(&no).map(|entry| entry.stage) {
             Some(stage @ (Stage::Sending | Stage::Unread)) => (stage, true),
             Some(Stage::InRound(server)) => (Stage::Queued(server), false),
@@ -365,7 +375,8 @@ impl Ledger {
         let mut answered = AfterAnswer { must_queue, ..AfterAnswer::default() };
         let released = match reply {
             Ok(released) if alone || released.found.is_released() => released,
-            // Of several one is missing, and so none was released. Each is released by itself.
+            // One of several permits is missing, so the server released none. Each is released
+            // separately.
             Ok(_) => {
                 entry.stage = stage;
                 self.put_back(no, entry);
@@ -373,17 +384,17 @@ impl Ledger {
             }
             Err(failure) => {
                 if has_copies || failure.may_have_run() {
-                    // No answer tells any more whether the hold was lost.
+                    // From now on no answer tells whether the hold was lost.
                     entry.release.ended = None;
                 }
                 let is_permit = entry.release.id.kind.is_none_or(|kind| kind == Kind::Permit);
                 if is_permit && failure.is_wrong_key() {
-                    // The key holds something else, and no permits.
+                    // The key has another type, and contains no permits.
                     self.note_settled(entry.hash, no);
                     return AfterAnswer::default();
                 }
                 if must_queue {
-                    // Another try follows at once.
+                    // Another attempt follows at once.
                     entry.stage = stage;
                     self.put_back(no, entry);
                     return answered;
@@ -397,7 +408,7 @@ impl Ledger {
                 return AfterAnswer::default();
             }
         };
-        // Acknowledged.
+        // The release is acknowledged.
         answered.first = !entry.is_acknowledged();
         answered.ended = entry.release.ended.take().filter(|_| alone);
         let is_kept = entry.release.keeps_key(sent_at) && answered.first;
@@ -406,12 +417,11 @@ impl Ledger {
         self.note_settled(entry.hash, no);
         let schedule = entry.schedule(now);
         let mut again = schedule.acknowledge(now, released.at);
-        // What belongs to no owner must not be released twice, and neither must a hold whose key
-        // stays.
+        // Never repeat the release of permits without an owner, or of a hold whose key is retained.
         if entry.release.id.kind.is_some() && !is_kept && !again {
             let Release { id, lifetime, .. } = &entry.release;
             let release = AcknowledgedRelease::of_hold(id.clone(), *lifetime);
-            // The server that has acknowledged it may have been replaced meanwhile.
+            // The acknowledging server may have been replaced meanwhile.
             again = self.log(sent_at, release).is_some();
         }
         if again {
@@ -424,10 +434,9 @@ impl Ledger {
     }
 }
 
-// What the thread of a server does.
+// Operations of a server's thread.
 impl Ledger {
-    /// Takes up to `max` releases that are due into the round. They stay pending until they are
-    /// acknowledged.
+    /// Takes up to `max` due releases into the round. The releases stay pending until acknowledged.
     pub(crate) fn begin_round(
         &mut self,
         server: ServerId,
@@ -445,7 +454,7 @@ impl Ledger {
         due.into_iter().filter_map(|no| send(self, no)).collect()
     }
 
-    /// Queues again what got no answer in a round. It may have run.
+    /// Queues the unanswered releases of a round again. The requests may have run.
     pub(crate) fn end_round(&mut self, now: Instant, sent: &[ReleaseNo]) {
         for no in sent {
             let stage = self.entries.get(no).map(|entry| entry.stage);
@@ -458,7 +467,7 @@ impl Ledger {
         }
     }
 
-    /// Queues it again after a pause, unless its lease has expired.
+    /// Queues the release again after a pause, unless the lease has expired.
     fn retry_later(&mut self, no: ReleaseNo, now: Instant, queued: Stage, mut entry: Box<Entry>) {
         if entry.schedule(now).fail(now) {
             entry.stage = queued;
@@ -469,8 +478,8 @@ impl Ledger {
         }
     }
 
-    /// Gives up what is queued for this server: the client ends. What was never acknowledged counts
-    /// as abandoned.
+    /// Gives up the releases queued for this server, because the client ends. Releases that were
+    /// never acknowledged count as abandoned.
     pub(crate) fn abandon(&mut self, server: ServerId) {
         for (_, no) in self.due.get(&server).cloned().unwrap_or_default() {
             let is_lost = |entry: Box<Entry>| u64::from(!entry.is_acknowledged());
@@ -478,7 +487,8 @@ impl Ledger {
         }
     }
 
-    /// The servers that have the names of what is due next at this server now, if they are others.
+    /// Among the next `max` due releases of `server`, returns those whose names are on another
+    /// server now, each with that server.
     pub(crate) fn moved(
         &self,
         server: ServerId,
@@ -491,7 +501,7 @@ impl Ledger {
         due.filter_map(with_server).filter(|(_, of)| *of != server).collect()
     }
 
-    /// Queues it for another server.
+    /// Queues a queued release for another server.
     pub(crate) fn move_to(&mut self, no: ReleaseNo, server: ServerId) {
         self.change(no, |entry| {
             if let Stage::Queued(queued_for) = &mut entry.stage {
@@ -513,7 +523,7 @@ impl Ledger {
         self.due_of(server).next().map(|(due, _)| due)
     }
 
-    /// When the last of those that were never acknowledged is due at this server.
+    /// When the last unacknowledged release of this server is due.
     pub(crate) fn last_due(&self, server: ServerId) -> Option<Instant> {
         let is_open =
             |no: &ReleaseNo| self.entries.get(no).is_some_and(|one| !one.is_acknowledged());
@@ -521,10 +531,10 @@ impl Ledger {
     }
 }
 
-// What a failover needs.
+// Operations of a failover.
 impl Ledger {
-    /// Logs a release that is acknowledged. Returns the release if a server was replaced since it
-    /// was sent: then it is to be sent again.
+    /// Logs an acknowledged release. Returns the release instead if a server was replaced after
+    /// `sent_at`: the release must then be sent again.
     #[must_use]
     pub(crate) fn log(
         &mut self,
@@ -538,7 +548,7 @@ impl Ledger {
         None
     }
 
-    /// A server was replaced, as is seen `now`. Takes the logged releases of those that have
+    /// Records at `now` that a server was replaced. Takes the logged releases on servers that have
     /// `moved`.
     pub(crate) fn server_moved(
         &mut self,
@@ -549,7 +559,8 @@ impl Ledger {
         self.log.take(now, moved)
     }
 
-    /// Begins a release that one server has acknowledged, but another may not know. Due at `due`.
+    /// Begins a release again, due at `due`: one server has acknowledged the release, but another
+    /// may not know of it.
     pub(crate) fn begin_again(&mut self, release: AcknowledgedRelease, due: Instant) -> ReleaseNo {
         let no = self.begin(release.into_release(), Stage::Sending);
         self.change(no, |entry| entry.schedule(due).acknowledged = true);
@@ -557,9 +568,9 @@ impl Ledger {
     }
 }
 
-// Questions.
+// Queries.
 impl Ledger {
-    /// The releases of a name, of whatever owner.
+    /// The releases of a name, of any owner.
     fn of_name<'a>(
         &'a self,
         name: &'a LockName,
@@ -576,24 +587,24 @@ impl Ledger {
         ReleaseNo(self.last + 1)
     }
 
-    /// What is sent `now` for a release, unless it has ended.
+    /// The operation to send `now` for a release. `None` once the release has ended.
     pub(crate) fn operation(&self, no: ReleaseNo, now: Instant) -> Option<ReleaseOp> {
         self.entries.get(&no)?.release.operation(now)
     }
 
-    /// The name of a release, unless it has ended.
+    /// The name of a release. `None` once the release has ended.
     pub(crate) fn name(&self, no: ReleaseNo) -> Option<LockName> {
         self.entries.get(&no).map(|entry| entry.release.id.name.clone())
     }
 
-    /// Whether no server has acknowledged this release so far, and one may.
+    /// Whether the release is unacknowledged and has not ended.
     pub(crate) fn is_open(&self, no: ReleaseNo) -> bool {
         self.entries.get(&no).is_some_and(|entry| !entry.is_acknowledged())
     }
 
-    /// Whether a release of this name had begun at the mark and may still end the hold: it is sent
-    /// and not answered, or queued and not refused. With `tried_by`, what was tried once in vain by
-    /// then does not count.
+    /// Whether a release of this name had begun at the mark and may still end the hold: sent and
+    /// not answered, or queued and not refused. With `tried_by`, releases queued for later than
+    /// this time do not count, as one attempt has failed.
     pub(crate) fn is_outstanding(
         &self,
         name: &LockName,
@@ -606,10 +617,10 @@ impl Ledger {
     }
 
     /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at the
-    /// mark, and was settled since. To be asked once none is outstanding.
+    /// mark, and was settled since. Call this once no release is outstanding.
     pub(crate) fn was_settled(&self, name: &LockName, mark: ReleaseNo) -> bool {
-        // The list is full, and its oldest entry was settled after the mark: a release that was
-        // dropped from the list may have had this name.
+        // If the list is full and its oldest entry was settled after the mark, a release dropped
+        // from the list may have had this name.
         let forgot = self.settled.len() == MAX_SETTLED
             && self.settled.front().is_some_and(|oldest| oldest.at > mark);
         let hash = self.hasher.hash_one(name);
@@ -617,18 +628,17 @@ impl Ledger {
         forgot || self.settled.iter().any(is_it)
     }
 
-    /// Whether the server has refused a release of this name for good, as far as its last answer
-    /// says.
+    /// Whether the last answer to a release of this name was a lasting refusal.
     pub(crate) fn has_refused(&self, name: &LockName) -> bool {
         self.of_name(name).any(|(_, entry)| entry.refused)
     }
 
-    /// Whether a release of this name is pending, of whatever owner.
+    /// Whether a release of this name is pending, of any owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
         self.of_name(name).next().is_some()
     }
 
-    /// Whether anything is queued for this server.
+    /// Whether any release is queued for this server.
     pub(crate) fn has_queued(&self, server: ServerId) -> bool {
         self.due.contains_key(&server)
     }
@@ -638,7 +648,7 @@ impl Ledger {
         self.counts.in_server_queue > 0
     }
 
-    /// The releases whose replies nobody has read.
+    /// The number of releases with an unread reply.
     pub(crate) fn unread(&self) -> usize {
         self.counts.unread
     }
@@ -647,7 +657,7 @@ impl Ledger {
         self.counts.queued
     }
 
-    /// What no server has acknowledged, where those that are `dead` have no thread.
+    /// Summarizes the unacknowledged releases. The servers in `dead` have no thread.
     pub(crate) fn unacknowledged(&self, now: Instant, dead: &[ServerId]) -> Unacknowledged {
         let mut all = Unacknowledged { is_empty: true, has_untried: false, may_end: false };
         for entry in self.entries.values().filter(|entry| !entry.is_acknowledged()) {
@@ -665,7 +675,7 @@ impl Ledger {
         all
     }
 
-    /// The releases that were never acknowledged.
+    /// The unacknowledged releases.
     pub(crate) fn unacknowledged_ids(&self) -> Vec<ReleaseId> {
         let open = self.entries.values().filter(|entry| !entry.is_acknowledged());
         open.map(|entry| entry.release.id.clone()).collect()

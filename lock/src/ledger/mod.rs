@@ -1,5 +1,4 @@
-//! The releases of a client, from the moment each begins until it is settled (DESIGN: release
-//! queue, unread releases). Pure: time and topology are arguments.
+//! The releases of a client, from start until settled. Pure: time and topology are arguments.
 
 pub(crate) mod ledger;
 pub(crate) mod log;

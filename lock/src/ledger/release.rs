@@ -1,9 +1,13 @@
-//! One release: what it gives back, and when it is sent again. Pure: time is an argument.
+//! One release: the operation, and when to send it again. Pure: time is an argument.
 //!
 //! A release is queued when its call got no answer, when a hold was lost while the server may still
-//! keep its key, and when a copy of an acquire may still be on its way (DESIGN: release queue, late
-//! copies). It stays queued until the server has acknowledged it at a time past that copy's
-//! not-after, or until whatever it would release must have expired.
+//! have the key, and when a copy of an acquire may still be under way. The release stays queued
+//! until the server has acknowledged it at a time past the copy's not-after, or until the hold must
+//! have expired.
+//!
+//! The not-after is a time by the clock of the server that received the copy, also after a
+//! failover. A late copy can only change the old master. Changes before the promotion are on the
+//! new master, too.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,15 +21,15 @@ use crate::ops::Released;
 use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
 
-/// A command that releases something. It may be sent any number of times.
+/// A command that releases something. May be sent any number of times.
 pub(crate) type ReleaseOp = SharedOperation<Released>;
 
-/// What is released: a hold, a permit, or what one request took of a semaphore.
+/// The target of a release: a hold, a permit, or the permits taken by one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseId {
     /// Compared first: two releases rarely have the same owner.
     pub(crate) owner: Owner,
-    /// `None` for what one request took.
+    /// `None` for the permits taken by one request.
     pub(crate) kind: Option<Kind>,
     pub(crate) name: LockName,
 }
@@ -38,30 +42,31 @@ impl From<HoldId> for ReleaseId {
 }
 
 impl ReleaseId {
-    /// The hold, if it is one.
+    /// The id of the hold, if the target is a hold.
     fn hold_id(&self) -> Option<HoldId> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         self.kind.map(|kind| HoldId { kind, name, owner })
     }
 }
 
-/// What one release gives back.
+/// A release with its target and operation.
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) id: ReleaseId,
-    /// `None` for a hold, whose id says how it is released: a million of them would be 150 MB.
+    /// `None` for a hold, whose id determines the operation: a million stored operations would be
+    /// 150 MB.
     operation: Option<ReleaseOp>,
-    /// Until when the key of a hold stays that is released before.
+    /// If the hold is released earlier, its key is retained until this time.
     keep_until: Option<Instant>,
-    /// For how long after its release is queued there may be something to release.
+    /// How long after queueing there may be something to release.
     pub(crate) lifetime: Duration,
     /// Until when a copy of the acquire may arrive.
     pub(crate) late_copy_deadline: Option<ServerTime>,
-    /// The hold whose loss the answer may tell, until a copy of the release may have run.
+    /// The hold whose loss the answer may reveal. Cleared once a copy of the release may have run.
     pub(crate) ended: Option<EndedHold>,
 }
 
-/// When a release is sent, and when no more.
+/// When a release is sent next, and when given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseSchedule {
     /// Until when a copy of the acquire may arrive.
@@ -73,13 +78,13 @@ pub(crate) struct ReleaseSchedule {
     pub(crate) acknowledged: bool,
 }
 
-/// Whether a release that ran at this time of the server may be undone by a copy of the acquire.
+/// Whether a copy of the acquire may undo a release that ran at server time `at`.
 pub(crate) fn may_be_undone(late_copy_deadline: Option<ServerTime>, at: ServerTime) -> bool {
     late_copy_deadline.is_some_and(|deadline| deadline >= at)
 }
 
 impl ReleaseSchedule {
-    /// Due at `due`. Nothing is left to release `lifetime` later.
+    /// A schedule due at `due`. Nothing is left to release `lifetime` later.
     pub(crate) fn new(
         due: Instant,
         lifetime: Duration,
@@ -89,8 +94,9 @@ impl ReleaseSchedule {
         Self { late_copy_deadline, due, pause: FIRST_PAUSE, expires, acknowledged: false }
     }
 
-    /// The server released it when its clock was at `at`. True if it is to be sent again: once a
-    /// copy of the acquire would be too late, at the latest when the lease has ended.
+    /// Records that the server ran the release at server time `at`. Returns `true` if the release
+    /// must be sent again: once a copy of the acquire would be too late, at the latest when the
+    /// lease has ended.
     #[must_use]
     pub(crate) fn acknowledge(&mut self, now: Instant, at: ServerTime) -> bool {
         self.acknowledged = true;
@@ -104,8 +110,8 @@ impl ReleaseSchedule {
         true
     }
 
-    /// It got no answer. True if it is to be sent again, after a pause; false if its lease has
-    /// expired.
+    /// Records an attempt without an answer. Returns `true` if the release is to be sent again,
+    /// after a pause; `false` if the lease has expired.
     #[must_use]
     pub(crate) fn fail(&mut self, now: Instant) -> bool {
         if now >= self.expires {
@@ -117,16 +123,17 @@ impl ReleaseSchedule {
     }
 }
 
-/// A hold that was released, so that its owner is told if the server does not know it.
+/// A released hold. Its owner is notified if the server does not know the hold.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedHold {
     pub(crate) hold: Arc<Hold>,
-    /// Until when it would have been valid.
+    /// Until when the hold would have been valid.
     pub(crate) valid_until: Option<Instant>,
 }
 
 impl Release {
-    /// Of an acquire of `lease` that was sent. A copy of the acquire may be under way for `retries`.
+    /// The release of a sent acquire of `lease`. A copy of the acquire may be under way for
+    /// `retries`.
     pub(crate) fn of_acquire(
         id: HoldId,
         lease: Lease,
@@ -137,14 +144,14 @@ impl Release {
         Self::new(id.into(), None, lifetime, late_copy_deadline)
     }
 
-    /// Of a hold. A copy of its acquire may be under way for `retries`.
+    /// The release of a hold. A copy of its acquire may be under way for `retries`.
     pub(crate) fn of_hold(hold: &Hold, retries: Duration) -> Self {
         let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
         let release = Self::of_acquire(hold.id(), lease, retries, late_copy_deadline);
         Self { keep_until: hold.kept_until(), ..release }
     }
 
-    /// Of what `operation` gives back.
+    /// The release of the permits of a request, by `operation`.
     pub(crate) fn of_request(
         (name, owner): (LockName, Owner),
         operation: ReleaseOp,
@@ -164,18 +171,18 @@ impl Release {
         Self { id, operation, keep_until: None, lifetime, late_copy_deadline, ended: None }
     }
 
-    /// The same release, with the hold that it ends, which would have been valid until then.
+    /// Adds the hold that the release ends, otherwise valid until `valid_until`.
     pub(crate) fn ending(mut self, hold: &Arc<Hold>, valid_until: Option<Instant>) -> Self {
         self.ended = Some(EndedHold { hold: Arc::clone(hold), valid_until });
         self
     }
 
-    /// Whether the key of the hold stays under another owner if this is sent `now`.
+    /// Whether a release sent at `now` retains the hold's key, under another owner.
     pub(crate) fn keeps_key(&self, now: Instant) -> bool {
         self.keep_until.is_some_and(|until| now < until)
     }
 
-    /// What is sent `now`; `None` for a mere note that a release will follow.
+    /// The operation to send at `now`. `None` for a mere note that a release will follow.
     pub(crate) fn operation(&self, now: Instant) -> Option<ReleaseOp> {
         if let Some(operation) = &self.operation {
             return Some(Arc::clone(operation));
@@ -187,14 +194,15 @@ impl Release {
         })
     }
 
-    /// It was acknowledged. What a late copy of the acquire creates does not stay.
+    /// Records an acknowledgement: later attempts do not retain a key created by a late copy of the
+    /// acquire.
     pub(crate) fn keeps_nothing(&mut self) {
         self.keep_until = None;
     }
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause between two tries of one release.
+/// The longest pause between two attempts of one release.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// How long after the end of its lease a key is certain to be gone.
+/// How long after the end of the lease a key is certain to be gone.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);

@@ -1,14 +1,14 @@
-//! How many connections there are.
+//! Counts of connections.
 
 use std::ops::Add;
 
-/// The connections to one server, or to several.
+/// The number of connections to one server, or to several.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connections {
-    /// Since the client started.
+    /// Connections made since the client started.
     pub(crate) made: u64,
     pub(crate) open: usize,
-    /// By calls, or being opened for them.
+    /// Connections in use by calls, or being opened for calls.
     pub(crate) in_use: usize,
 }
 

@@ -11,25 +11,26 @@ use crate::ops::value::{ServerTime, Unexpected};
 /// An attempt at one operation that got no reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// It was not sent. It did not run and never will.
+    /// Not sent: the operation did not run and never will.
     NotSent { server: String, reason: Reason },
-    /// The server refused the user or the password. It did not run. `transient`: the next attempt
-    /// may have others.
+    /// The server refused the user or the password. The operation did not run. `transient`: the
+    /// next attempt may have other credentials.
     Unauthenticated { server: String, reason: String, transient: bool },
-    /// One side did not accept the other's certificate, or they have no TLS in common. It did not
-    /// run.
+    /// A side did not accept the certificate of its peer, or the two sides share no TLS version or
+    /// cipher. The operation did not run.
     TlsFailed { server: String, reason: Reason },
-    /// It was sent. It may have run, or may run until the server's clock has passed `not_after`.
-    /// `broken`: the connection ended before the time for a reply was over.
+    /// Sent, but not answered. The operation may have run, or may run until the server's clock has
+    /// passed `not_after`. `broken`: the connection ended before the time for a reply was over.
     Unknown { not_after: ServerTime, reason: Reason, broken: bool },
-    /// The server replied with an error, and it had no effect; or with something that cannot be
+    /// The server replied with an error, and the operation had no effect; or the reply cannot be
     /// decoded. The message of a refusal inside a script begins with the command in quotes.
     Refused { code: String, message: String },
-    /// It was granted, and too few replicas acknowledged it in time. It must be rolled back.
+    /// Granted, but too few replicas acknowledged the grant in time. The grant must be rolled back.
     NotReplicated { wanted: u32, acknowledged: u32 },
-    /// It was granted, and the server does not say which replicas have it. It must be rolled back.
+    /// Granted, but the server does not say which replicas have the grant. The grant must be rolled
+    /// back.
     NoReplicaAcks { code: String, message: String },
-    /// The server is not what the URL says. Nothing ran.
+    /// The URL describes a different kind of server. Nothing ran.
     WrongTarget { reason: String },
     /// The keys of this name lie in several slots of a cluster. Nothing ran.
     CrossSlot { name: String },
@@ -37,22 +38,23 @@ pub(crate) enum Failure {
     Closed,
 }
 
-/// The code of a reply that cannot be decoded.
+/// The code for a reply that cannot be decoded.
 const UNEXPECTED: &str = "UNEXPECTED";
 
 impl Failure {
-    /// An error that the server answered, or that the client reports in the same form.
+    /// Returns an error reply of the server, or an error that the client reports in the same form.
     pub(crate) fn refused(code: &str, message: &str) -> Self {
         Self::Refused { code: code.to_owned(), message: message.to_owned() }
     }
 
-    /// A reply that cannot be decoded: the operation ran, and its outcome is not known.
+    /// Returns the failure for a reply that cannot be decoded: the operation ran, with unknown
+    /// outcome.
     pub(crate) fn unexpected(Unexpected(reply): Unexpected) -> Self {
         let message = format!("reply {}", truncated(&format!("{reply:?}")));
         Self::Refused { code: UNEXPECTED.to_owned(), message }
     }
 
-    /// Whether the same operation may get a reply if it is sent again.
+    /// Whether the same operation may get a reply when sent again.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
@@ -67,9 +69,10 @@ impl Failure {
         }
     }
 
-    /// Whether the server has granted it, or may have, and no copy of it is under way: it must be
-    /// rolled back. A script that was refused a command, whose name begins the message, undoes what
-    /// it did before, unless it is refused that too.
+    /// Whether the grant must be rolled back: the server has granted the operation, or may have,
+    /// and no copy is under way. If the server refuses a command inside a script, the message
+    /// begins with the command's name. The script then undoes its earlier writes, unless this is
+    /// refused as well.
     pub(crate) fn needs_roll_back(&self) -> bool {
         match self {
             Self::NotReplicated { .. } | Self::NoReplicaAcks { .. } => true,
@@ -81,7 +84,7 @@ impl Failure {
         }
     }
 
-    /// Whether nothing of the operation has reached a server, and nothing will.
+    /// Whether no part of the operation has reached a server, or will.
     pub(crate) fn is_unsent(&self) -> bool {
         matches!(
             self,
@@ -93,7 +96,7 @@ impl Failure {
         )
     }
 
-    /// Whether the operation may have run, or may run yet.
+    /// Whether the operation may have run, or may still run.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
             Self::Unknown { .. }
@@ -109,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// The code and the rest of what the server answered, if it refused the operation or the user.
+    /// The code and the message of the server's refusal of the operation or the user.
     pub(crate) fn refusal(&self) -> Option<(&str, &str)> {
         match self {
             Self::Refused { code, message } | Self::NoReplicaAcks { code, message } => {
@@ -120,32 +123,33 @@ impl Failure {
         }
     }
 
-    /// Whether the connection failed, so that an attempt on another may succeed at once.
+    /// Whether the connection failed, so an attempt on another connection may succeed at once.
     pub(crate) fn is_connection_error(&self) -> bool {
         matches!(self, Self::NotSent { .. } | Self::Unknown { broken: true, .. })
     }
 
-    /// Whether the server does not accept the credentials any more, and the next connection may have
-    /// others.
+    /// Whether the server no longer accepts the credentials, and the next connection may have new
+    /// credentials.
     pub(crate) fn is_authentication_end(&self) -> bool {
         matches!(self, Self::Unauthenticated { transient: true, .. })
     }
 
-    /// Whether the cause is in this request and not in the server's state, so that another request
-    /// may be granted.
+    /// Whether the request is the cause, and not the server's state: another request may be
+    /// granted.
     pub(crate) fn is_request_error(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if !is_transient_code(code) && code != "OOM")
             || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Whether the key holds something else or cannot be on one server, so that the same request is
-    /// never granted.
+    /// Whether the key has another type, or the keys of the name are in several slots. The same
+    /// request is then never granted.
     pub(crate) fn is_wrong_key(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "WRONGTYPE")
             || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Whether the server refused it because of where its keys are: elsewhere, or being moved.
+    /// Whether the server refused the operation because the keys are on another node, or are being
+    /// moved.
     pub(crate) fn is_redirect(&self) -> bool {
         const CODES: [&str; 4] = ["MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"];
         matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
@@ -157,21 +161,21 @@ impl Failure {
         self.is_cross_slot() || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Whether the server refused it because its keys are in several slots.
+    /// Whether the server refused the operation because its keys are in several slots.
     pub(crate) fn is_in_several_slots(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "CROSSSLOT")
     }
 
-    /// Whether it was refused because its keys are not in one place, so that a request for each
-    /// alone may be granted.
+    /// Whether the operation was refused because its keys are not in one place. A separate request
+    /// for each key may then be granted.
     pub(crate) fn is_cross_slot(&self) -> bool {
         self.is_in_several_slots()
             || matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
     }
 
-    /// Whether an error should report this failure rather than the `later` one. A server's refusal
-    /// says more than a failed connection to another server, and a failed connection says more than
-    /// an attempt that ran out of time.
+    /// Whether an error should report this failure rather than the `later` failure. A server's
+    /// refusal is more informative than a failed connection to another server, and a failed
+    /// connection is more informative than an attempt without time left.
     pub(crate) fn says_more_than(&self, later: &Self) -> bool {
         match (self, later) {
             (Self::Unauthenticated { transient: false, .. } | Self::WrongTarget { .. }, _)
@@ -183,13 +187,13 @@ impl Failure {
         }
     }
 
-    /// Whether nothing was sent because the time was over.
+    /// Whether the time was over before anything was sent.
     pub(crate) fn is_unsent_timeout(&self) -> bool {
         matches!(self, Self::NotSent { reason, .. } if reason.is_timeout())
     }
 
-    /// The same failure of an attempt that had less time than the settings give, because the limit
-    /// of its call was near.
+    /// Adds the time `left` to the reason of a timeout. For an attempt with less time than the
+    /// settings give, because its call's deadline was near.
     pub(crate) fn cut_off_after(mut self, left: Duration) -> Self {
         if let Self::NotSent { reason, .. } | Self::Unknown { reason, .. } = &mut self
             && reason.is_timeout()
@@ -200,7 +204,7 @@ impl Failure {
         self
     }
 
-    /// The same failure after an earlier attempt that may have run.
+    /// Converts the failure to `Unknown`, because an earlier attempt may run until `not_after`.
     pub(crate) fn into_unknown(self, not_after: ServerTime) -> Self {
         let reason = match self {
             Self::NotSent { server, reason } => reason.in_context(server),
@@ -213,7 +217,7 @@ impl Failure {
         Self::Unknown { not_after, reason, broken: false }
     }
 
-    /// The error of an operation on the lock `name`.
+    /// Returns the error of an operation on the lock `name`.
     pub(crate) fn into_error<O: Operation + ?Sized>(self, operation: &O, name: &LockName) -> Error {
         let request = operation.request();
         match self {
@@ -225,7 +229,7 @@ impl Failure {
         }
     }
 
-    /// The error of what concerns no lock.
+    /// Returns the error of an operation that concerns no lock.
     pub(crate) fn into_error_without_name(self, operation: &'static str) -> Error {
         match self {
             Self::NotSent { server, reason } => Error::Unreachable { server, reason },

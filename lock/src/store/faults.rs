@@ -1,14 +1,17 @@
-//! Which commands to a store in memory meet which faults. Pure: a fault follows from the number of
-//! the command, the script and the seed.
+//! Decides which commands to a store in memory meet which faults.
+//!
+//! Pure: a fault follows from the number of the command, the script and the seed. A request is lost
+//! or runs at once; late copies are not simulated. Faults are ordinary `Failure`s of the store, so
+//! the client's own retry loop and failover handling react to them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What happens to one command of a client on a [`Memory`](crate::Memory).
+/// A fault for one command of a client on a [`Memory`](crate::Memory).
 ///
-/// The client reacts as it does on a network: it sends the command again, reports an error that
-/// says whether the command may have run, or finds that it lost a lock. What takes time takes it on
-/// the clock of the [`Memory`](crate::Memory), and moves a [`ManualClock`](crate::ManualClock).
+/// The client reacts as on a network: it sends the command again, reports an error that says
+/// whether the command may have run, or detects the loss of a lock. Delays and pauses take time on
+/// the clock of the [`Memory`](crate::Memory), and advance a [`ManualClock`](crate::ManualClock).
 ///
 /// ```
 /// use wheellock::{Client, Fault, Memory};
@@ -23,34 +26,34 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The connection breaks before the command has reached the server: it does not run, which the
-    /// client cannot know.
+    /// The connection breaks before the command has reached the server. The command does not run,
+    /// but the client cannot know this.
     LoseRequest,
-    /// The command runs, and the connection breaks before its reply arrives.
+    /// The command runs, and the connection breaks before the reply arrives.
     LoseReply,
-    /// The command runs, and the messages that it publishes are lost. Waiters poll.
+    /// The command runs, and the messages published by the command are lost. Waiters poll.
     LoseMessages,
-    /// No connection can be made: the command does not run, which the client knows.
+    /// No connection can be made. The command does not run, and the client knows this.
     Unreachable,
     /// The server replies with this error and does not run the command. The first word is the code:
-    /// `READONLY`, `LOADING` and others [are transient](crate::Error::Refused).
+    /// `READONLY`, `LOADING` and some more [are transient](crate::Error::Refused).
     Refuse(&'static str),
-    /// The command runs, and its reply arrives that much later. If the client does not wait that
-    /// long, it gets none, after the whole time of an attempt.
+    /// The command runs, and its reply is delayed. If the delay is at least the timeout of an
+    /// attempt, the attempt fails without a reply when the timeout has elapsed.
     Delay(Duration),
-    /// The command runs, and this process stands still for that time, as by `SIGSTOP`. Then the
-    /// reply arrives. On a clock that a program cannot move, only the calling thread stands still.
+    /// The command runs, and this process then pauses for this time, as by `SIGSTOP`. Then the
+    /// reply arrives. On a clock that a program cannot advance, only the calling thread pauses.
     Pause(Duration),
-    /// The first key of the command is lost before it runs, as by an eviction: the key of the lock,
-    /// of the semaphore, or of the first of the locks that are renewed.
+    /// The first key of the command is deleted before the command runs, as by an eviction. The
+    /// first key is the lock, the semaphore, or the first of the locks in a renewal.
     LoseKey,
-    /// A replica takes over that has not got the last writes. The command runs there.
+    /// A replica without the last writes takes over, and runs the command.
     ///
-    /// This takes no time. So on a clock that stands still the next fencing token can equal one
-    /// that was lost; a real takeover takes longer than the microsecond that tokens count.
+    /// The takeover takes no time. On a stopped clock the next fencing token can therefore equal a
+    /// lost token. A real takeover takes longer than a microsecond, the resolution of tokens.
     FailOver {
-        /// How many commands that wrote are lost, at most all since the faults were set, and at
-        /// most 16.
+        /// The number of lost write commands, at most 16. Commands before the faults were set are
+        /// not lost.
         lost_writes: usize,
     },
     /// The server's clock is set forward before the command runs: leases end earlier.
@@ -59,14 +62,13 @@ pub enum Fault {
     ClockBack(Duration),
 }
 
-/// Which commands on a [`Memory`](crate::Memory) meet which faults: given one by one, or drawn from
-/// a seed.
+/// Assigns faults to commands on a [`Memory`](crate::Memory), each by number or drawn from a seed.
 ///
-/// Commands are numbered from zero, in the order in which they come to the
-/// [`Memory`](crate::Memory); each attempt of a call is one. Those that the calls and guards of the
-/// program send are counted apart from renewals, which a client's own thread sends, so a renewal
-/// changes no number of the program's commands. What else such a thread sends meets only what a
-/// seed draws. [`Client::ping`](crate::Client::ping) meets no fault.
+/// Commands are numbered from zero, in the order of their arrival at the [`Memory`](crate::Memory).
+/// Each attempt of a call is one command. Commands from the program's calls and guards are counted
+/// apart from renewals, which a client's own thread sends, so a renewal changes no number of the
+/// program's commands. Further commands of client threads meet only faults drawn from a seed.
+/// [`Client::ping`](crate::Client::ping) meets no fault.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -96,35 +98,35 @@ pub struct Faults {
     loses_data: bool,
 }
 
-/// Where a command comes from. Each counts its own.
+/// The source of a command. Each source has its own counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A call or a guard of the program.
     Program,
     /// A renewal thread.
     Renewal,
-    /// A renewal thread, for a command other than a renewal: a release that is sent again, a
-    /// client's record.
+    /// A renewal thread, for a command other than a renewal: a repeated release, or a client's
+    /// record.
     Background,
 }
 
 /// The most writes that a failover can lose.
 pub(crate) const MAX_LOST_WRITES: usize = 16;
 
-/// One in this number of commands meets a drawn fault.
+/// One in `ONE_OF` commands meets a drawn fault.
 const ONE_OF: u64 = 4;
 
 impl Faults {
-    /// No faults.
+    /// Creates an empty set of faults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A quarter of all commands, drawn from `seed`, meets a fault of the network, a transient
-    /// refusal, or a pause of the process of up to 41 s. The same seed draws the same faults.
+    /// Draws faults from `seed` for a quarter of all commands: network faults, transient refusals,
+    /// and pauses of the process of up to 41 s. The same seed draws the same faults.
     ///
-    /// Under these two holders never both see [`is_held`](crate::LockGuard::is_held) true.
+    /// Under these faults two holders never both see [`is_held`](crate::LockGuard::is_held) true.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -146,26 +148,26 @@ impl Faults {
         Self { seed: Some(seed), ..Self::default() }
     }
 
-    /// Also draws what a server does that does not keep its keys: lost keys, failovers that lose
-    /// writes, clocks that are set.
+    /// Also draws the faults of a server that does not retain its keys: lost keys, failovers that
+    /// lose writes, clock changes.
     ///
-    /// Under these two holders can both see [`is_held`](crate::LockGuard::is_held) true. Only a
-    /// resource that refuses old [fencing tokens](crate::FencedGuard::token) helps then. Without a
-    /// seed it has no effect.
+    /// Under these faults two holders can both see [`is_held`](crate::LockGuard::is_held) true.
+    /// Only a resource that refuses old [fencing tokens](crate::FencedGuard::token) helps then. Has
+    /// no effect without a seed.
     #[must_use]
     pub fn with_data_loss(self) -> Self {
         Self { loses_data: true, ..self }
     }
 
-    /// The program's command of this number, from zero, meets `fault`.
+    /// Assigns `fault` to the program's command `number`, counted from zero.
     #[must_use]
     pub fn on_command(mut self, number: u64, fault: Fault) -> Self {
         self.commands.insert(number, fault);
         self
     }
 
-    /// The renewal of this number, from zero, meets `fault`. One renewal is one command for many
-    /// locks; each attempt counts.
+    /// Assigns `fault` to the renewal `number`, counted from zero. One renewal is one command for
+    /// many locks; each attempt counts.
     #[must_use]
     pub fn on_renewal(mut self, number: u64, fault: Fault) -> Self {
         self.renewals.insert(number, fault);
@@ -187,7 +189,7 @@ impl Faults {
     }
 }
 
-/// The fault that a seed draws for a command.
+/// Draws the fault for a command from `seed`.
 fn draw(seed: u64, origin: Origin, number: u64, loses_data: bool) -> Option<Fault> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let stream = rng.u64(..).wrapping_add(origin as u64);
@@ -195,7 +197,8 @@ fn draw(seed: u64, origin: Origin, number: u64, loses_data: bool) -> Option<Faul
     if rng.u64(..ONE_OF) > 0 {
         return None;
     }
-    // From 10 ms to 41 s, each doubling as often: shorter and longer than an attempt and a lease.
+    // From 10 ms to 41 s in doubling steps, all equally likely: both shorter and longer than an
+    // attempt and a lease.
     let time = Duration::from_millis(10 << rng.u32(..13));
     let kinds = if loses_data { 11 } else { 7 };
     Some(match rng.u32(..kinds) {

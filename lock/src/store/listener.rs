@@ -2,20 +2,20 @@
 
 use std::fmt::Debug;
 
-/// Receives what happens on channels, on the thread on which it happens. Must not block: other
-/// channels wait meanwhile.
+/// Receives the events of channels, on the thread that reads them. Must not block: all channels
+/// share this thread.
 pub(crate) trait Listener: Debug + Send + Sync {
-    /// From now on the messages of this channel arrive. Earlier ones are lost.
+    /// Messages of this channel arrive from now on. Earlier messages are lost.
     fn live(&self, channel: &str);
 
-    /// A message.
+    /// A message has arrived on `channel`.
     fn message(&self, channel: &str, payload: &str);
 
-    /// The server denied a subscription, or a message to the waiters, with this text.
+    /// The server denied a subscription, or a message to the waiters, with the text `refusal`.
     fn refused(&self, refusal: &str);
 }
 
-/// Nobody listens.
+/// A listener without effect.
 #[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct NoListener;

@@ -1,5 +1,13 @@
-//! The store in memory: a keyspace that the clients of one process share, on a clock of their
-//! choice (DESIGN: memory store).
+//! The store in memory: a keyspace shared by the clients of one process, on a clock of their
+//! choice.
+//!
+//! Serves as the default of the quickstart, as a test double for users and as the test bench of the
+//! watchdog. Never stands in for Redis silently. Each operation defines its effect on the keyspace
+//! in its own file, next to its script. A property test compares both stores: replies, messages and
+//! final contents.
+//!
+//! A fault that a test switches on lasts until the test ends the fault, so failed commands are not
+//! retried: on a manual clock the test would wait for itself.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -20,14 +28,15 @@ use crate::store::failure::Failure;
 use crate::store::faults::{Fault, Faults, MAX_LOST_WRITES, Origin};
 use crate::store::listener::Listener;
 
-/// A lock server inside the process. It excludes only the threads of one process: it is not a
+/// A lock server inside the process. Excludes only the threads of one process: this is not a
 /// distributed lock.
 ///
-/// It is meant for a program's own tests. It runs the same operations as a real server, on a
-/// [`Clock`] that a test can move, and a test can make it fail to see what the program does when a
-/// lock is lost: for as long as the test says, or [single commands](Self::set_faults). See the
-/// [page on testing](crate::guide::testing). Clones share the keys and the faults. The child of a
-/// fork makes a server of its own: a client of the parent's is [`Error::Forked`](crate::Error).
+/// Meant for a program's own tests. A `Memory` runs the same operations as a real server, on a
+/// [`Clock`] that a test can advance. A test can inject faults, to check the program's reaction to
+/// a lost lock: for as long as the test requires, or for [single commands](Self::set_faults). See
+/// the [page on testing](crate::guide::testing). Clones share the keys and the faults. The child of
+/// a fork has to create a new `Memory`: clients of the parent's `Memory` return
+/// [`Error::Forked`](crate::Error).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,7 +63,7 @@ struct Server {
     home: HomeProcess,
     clock: Arc<dyn Clock>,
     created: Instant,
-    /// By how much its clock differs from the one that it runs on, in milliseconds.
+    /// The server's clock minus the underlying clock, in milliseconds.
     clock_offset: AtomicI64,
     state: Mutex<State>,
 }
@@ -68,15 +77,16 @@ struct State {
     drops_replies: bool,
     drops_messages: bool,
     faults: Faults,
-    /// How many commands came since the faults were set.
+    /// The number of commands since the faults were set.
     commands: Commands,
-    /// The keys before each of the last commands that wrote, while there are faults.
+    /// The keys before each of the last write commands, while there are faults. Whole copies: a log
+    /// of changes would describe the effect of each operation a second time.
     before_writes: VecDeque<Keyspace>,
-    /// How often a replica took over.
+    /// The number of takeovers by a replica.
     moves: u64,
 }
 
-/// Commands by where they come from.
+/// Counts of commands by source.
 #[derive(Default)]
 struct Commands {
     program: u64,
@@ -88,7 +98,7 @@ struct MemorySubscriber {
     id: u64,
     listener: Weak<dyn Listener>,
     channels: HashSet<Arc<str>>,
-    /// Channels that were subscribed and not yet reported as live.
+    /// Subscribed channels that are not yet reported as live.
     unconfirmed: Vec<Arc<str>>,
     /// Unparked when a replica takes over.
     move_listeners: Vec<Parker>,
@@ -97,11 +107,11 @@ struct MemorySubscriber {
 /// How a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sending {
-    /// By a call that waits for the reply.
+    /// Sent by a call that waits for the reply.
     Call,
-    /// By a guard that does not wait for it.
+    /// Sent by a guard without waiting for the reply.
     Unread,
-    /// By a thread of the client.
+    /// Sent by a thread of the client.
     Background,
 }
 
@@ -115,7 +125,7 @@ impl Memory {
         Self::with_clock(Arc::new(SuspendClock::new()))
     }
 
-    /// An empty server on `clock`. Its clients use the same clock unless they are given another.
+    /// An empty server on `clock`. Clients use the same clock unless configured with another clock.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let created = clock.now();
@@ -124,12 +134,11 @@ impl Memory {
         Self { server: Arc::new(Server { home, clock, created, clock_offset, state }) }
     }
 
-    /// From now on single commands meet these faults, in place of those that were set before.
-    /// Commands are counted anew.
+    /// Replaces the faults of single commands, and counts commands from zero again.
     ///
-    /// A client sends a command that met one again, as it does on a network; after a fault that
-    /// [`set_unreachable`](Self::set_unreachable) and [`lose_replies`](Self::lose_replies) switch
-    /// on it does not.
+    /// A client retries a command after such a fault, as on a network. A client does not retry
+    /// while [`set_unreachable`](Self::set_unreachable) or [`lose_replies`](Self::lose_replies) is
+    /// switched on.
     pub fn set_faults(&self, faults: Faults) {
         let mut state = self.server.state.lock();
         state.faults = faults;
@@ -137,7 +146,7 @@ impl Memory {
         state.before_writes.clear();
     }
 
-    /// The program's next command meets `fault`. Other faults stay as they are set.
+    /// Assigns `fault` to the program's next command. Other faults are unchanged.
     ///
     /// ```
     /// use wheellock::{Client, Fault, Memory};
@@ -156,37 +165,39 @@ impl Memory {
         state.faults = std::mem::take(&mut state.faults).on_command(next, fault);
     }
 
-    /// How many commands the program's calls and guards have sent since
-    /// [`set_faults`](Self::set_faults), or since the beginning: the number of the next one. Each
-    /// attempt of a call counts.
+    /// The number of commands sent by the program's calls and guards since
+    /// [`set_faults`](Self::set_faults), or since the server was created. This is also the number
+    /// of the next command. Each attempt of a call counts.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.server.state.lock().commands.program
     }
 
-    /// From now on no operation reaches it (`true`), or operations do again (`false`). Its keys
-    /// stay, and expire.
+    /// Makes the server unreachable for all operations (`true`), or reachable again (`false`). The
+    /// keys are retained, and expire.
     pub fn set_unreachable(&self, unreachable: bool) {
         self.server.state.lock().unreachable = unreachable;
     }
 
-    /// From now on operations run and their replies are lost (`true`), or no longer (`false`).
+    /// Loses the replies of all operations from now on (`true`), or delivers them again (`false`).
+    /// The operations run in both cases.
     pub fn lose_replies(&self, lose: bool) {
         self.server.state.lock().drops_replies = lose;
     }
 
-    /// From now on messages are lost (`true`), or no longer (`false`). Waiters then poll.
+    /// Loses all messages from now on (`true`), or delivers them again (`false`). Waiters poll
+    /// while messages are lost.
     pub fn lose_messages(&self, lose: bool) {
         self.server.state.lock().drops_messages = lose;
     }
 
-    /// Sets the server's clock forward, as an operator would: every lease ends earlier by that
-    /// much.
+    /// Sets the server's clock forward, as an operator would: every lease ends earlier by this
+    /// time.
     pub fn set_clock_forward(&self, by: Duration) {
         self.server.shift_clock(millis(by));
     }
 
-    /// Sets the server's clock back: every lease ends later by that much.
+    /// Sets the server's clock back: every lease ends later by this time.
     pub fn set_clock_back(&self, by: Duration) {
         self.server.shift_clock(-millis(by));
     }
@@ -201,24 +212,24 @@ impl Memory {
         self.server.with_keyspace(Keyspace::clear);
     }
 
-    /// Stores a value that is not a lock under `key`.
+    /// Stores a text under `key`, which is then not a lock.
     pub fn put_text(&self, key: &str) {
         self.server.with_keyspace(|keyspace| keyspace.text_set(key, "data"));
     }
 
-    /// The hash under a lock's name: its owners with their counts. Empty if the lock is free.
+    /// The hash at a lock's name: the owners with their counts. Empty if the lock is free.
     #[must_use]
     pub fn fields(&self, key: &str) -> Vec<(String, String)> {
         self.server.with_keyspace(|keyspace| keyspace.fields(key))
     }
 
-    /// The value of a key that is a string: the owner of a simple lock, or a number.
+    /// The string value of a key: the owner of a simple lock, or a number.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<String> {
         self.server.with_keyspace(|keyspace| keyspace.text_get(key)).ok().flatten()
     }
 
-    /// The time to live of a key: `None` if it does not exist or has no expiry.
+    /// The time to live of a key: `None` if the key does not exist or has no expiry.
     #[must_use]
     pub fn time_to_live(&self, key: &str) -> Option<Duration> {
         let millis = self.server.with_keyspace(|keyspace| keyspace.time_to_live(key));
@@ -229,12 +240,12 @@ impl Memory {
         Arc::clone(&self.server.clock)
     }
 
-    /// A text that is the same for clones and different for other servers.
+    /// A text identifying this server: equal for clones, different for other servers.
     pub(crate) fn identity(&self) -> String {
         format!("memory at {:p}", Arc::as_ptr(&self.server))
     }
 
-    /// Whether it was made in the current process, and not in a parent.
+    /// Whether the server was created in the current process rather than in a parent.
     pub(crate) fn is_current(&self) -> bool {
         self.server.home.is_current()
     }
@@ -266,13 +277,13 @@ impl fmt::Debug for Memory {
     }
 }
 
-// Its state changes under locks that do not poison, and it calls no foreign code but the clock.
+// The state changes under locks without poisoning, and no foreign code but the clock is called.
 impl RefUnwindSafe for Server {}
 
 impl Server {
     fn now(&self) -> ServerTime {
         let since = self.clock.now().saturating_duration_since(self.created).as_millis();
-        // Relaxed: the keyspace is locked when it is written or read.
+        // Relaxed: the keyspace is locked for reads and writes of the offset.
         let offset = self.clock_offset.load(Ordering::Relaxed);
         let since = i64::try_from(since).unwrap_or(i64::MAX);
         ServerTime(EPOCH.saturating_add(since).saturating_add(offset))
@@ -284,7 +295,7 @@ impl Server {
         self.clock_offset.store(offset, Ordering::Relaxed);
     }
 
-    /// Lets time pass, with nothing locked.
+    /// Lets `time` pass, with nothing locked.
     fn pass(&self, time: Duration) {
         let (parker, deadline) = (Parker::new(), self.clock.now() + time);
         loop {
@@ -295,8 +306,8 @@ impl Server {
         }
     }
 
-    /// A replica without the last writes takes over, and the clients learn that. Those that run on
-    /// a clock which a test moves have seen it when this returns.
+    /// Promotes a replica without the last writes, and notifies the clients. On a clock moved by a
+    /// test, the clients have noticed the takeover on return.
     fn fail_over(&self, lost_writes: usize) {
         let listeners: Vec<Parker> = {
             let mut state = self.state.lock();
@@ -316,7 +327,7 @@ impl Server {
     }
 }
 
-/// At most as many as the clock can be shifted by.
+/// Converts to milliseconds, at most `i64::MAX`.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
@@ -351,13 +362,13 @@ impl Session {
         timeout: Duration,
         sending: Sending,
     ) -> Result<Value, Failure> {
-        // 1. What the command meets on its way. What concerns the keys or the clock happens first.
+        // 1. Draw the fault of the command. Faults of the keys or the clock take effect first.
         let fault = {
             let mut state = self.server.state.lock();
             if state.unreachable {
                 return Err(not_sent("set unreachable"));
             }
-            // Without faults nothing asks for the number of a renewal.
+            // Without faults the number of a renewal is never read.
             let is_renewal = || !state.faults.is_empty() && operation.request().name == RENEW;
             let origin = match sending {
                 Sending::Call | Sending::Unread => Origin::Program,
@@ -381,8 +392,8 @@ impl Session {
             Some(Fault::ClockBack(by)) => self.server.shift_clock(-millis(by)),
             _ => {}
         }
-        // 2. The command, unless it is lost. A reply that is lost is so while nothing is held that
-        //    another thread may wait for.
+        // 2. Run the command, unless the request is lost. A lost reply is reported with nothing
+        //    locked.
         let (not_after, value, deliveries) = {
             let mut state = self.server.state.lock();
             let now = self.server.now();
@@ -404,11 +415,11 @@ impl Session {
             };
             (not_after, value, deliveries)
         };
-        // With the keyspace unlocked: a listener may read it.
+        // With the keyspace unlocked: a listener may read the keyspace.
         for (listener, publication) in deliveries {
             listener.message(&publication.channel, &publication.payload);
         }
-        // 3. The way of the reply.
+        // 3. Deliver, lose or delay the reply.
         match fault {
             Some(Fault::LoseReply) => {
                 return Err(unanswered(not_after, "the connection broke", true));
@@ -431,8 +442,8 @@ impl Session {
         }
     }
 
-    /// Whether what fails now may succeed a moment later: faults of single commands pass, and what
-    /// a test has switched on lasts.
+    /// Whether a failed command may succeed in a moment. Faults of single commands pass; faults
+    /// that a test switches on last.
     pub(crate) fn may_answer_later(&self) -> bool {
         let state = self.server.state.lock();
         !state.faults.is_empty() && !state.unreachable && !state.drops_replies
@@ -482,7 +493,7 @@ impl Session {
 }
 
 impl State {
-    /// Counts a command, and returns what it meets.
+    /// Counts a command, and returns its fault.
     fn next_fault(&mut self, origin: Origin) -> Option<Fault> {
         let count = match origin {
             Origin::Program => &mut self.commands.program,
@@ -494,7 +505,8 @@ impl State {
         self.faults.get(origin, number)
     }
 
-    /// A command has run. `before` are the keys before it, at the same time.
+    /// Records that a command has run. `before` is the keyspace at the same time without the
+    /// command.
     fn remember_write(&mut self, before: Option<Keyspace>) {
         let Some(before) = before.filter(|before| *before != self.keyspace) else { return };
         if self.before_writes.len() == MAX_LOST_WRITES {

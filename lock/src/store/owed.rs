@@ -1,4 +1,13 @@
-//! Replies that no thread waits for, as data (DESIGN: unread releases).
+//! Unawaited replies to releases.
+//!
+//! A dropped guard does not need the reply to its release, so the drop returns once the bytes are
+//! in the kernel. This saves a tenth of an uncontended lock and drop on one core, and half of both
+//! if client and server have a core each. `CLIENT REPLY SKIP` would save no more, and would hide
+//! `NOSCRIPT`, `READONLY` and `MOVED`.
+//!
+//! The replies are stored here as data, and no code runs where they are read. The client takes and
+//! settles them later: at the end of each call, after the renewal thread has read replies, while a
+//! thread waits for its own release, and at a shutdown.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,26 +18,26 @@ use crate::model::sync::Mutex;
 use crate::ops::Released;
 use crate::store::failure::Failure;
 
-/// The releases that a request carries, whose reply no thread waits for.
+/// The releases in a request with an unawaited reply.
 #[derive(Debug)]
 pub(crate) struct Owed {
     pub(crate) releases: Vec<ReleaseNo>,
-    /// By the client's clock, before the request was sent.
+    /// The time before the request was sent, by the client's clock.
     pub(crate) sent_at: Instant,
 }
 
-/// The reply to such a request, or why there is none.
+/// The reply to an [`Owed`] request, or the reason for its absence.
 #[derive(Debug)]
 pub(crate) struct OwedReply {
     pub(crate) owed: Owed,
     pub(crate) reply: Result<Released, Failure>,
 }
 
-/// The owed replies that have been read, or never come. Each request has one, and it is taken once.
+/// The owed replies that were read, or will never arrive. Each request has one reply, taken once.
 #[derive(Debug, Default)]
 pub(crate) struct OwedReplies {
     replies: Mutex<Vec<OwedReply>>,
-    /// Whether there may be some, so that mostly nothing is locked.
+    /// Whether `replies` may be non-empty. If not, `take` locks nothing.
     has_some: AtomicBool,
 }
 
@@ -38,24 +47,24 @@ impl OwedReplies {
         self.has_some.store(true, Ordering::Release);
     }
 
-    /// All of them, for the caller to settle.
+    /// Takes all replies. The caller settles them.
     pub(crate) fn take(&self) -> Vec<OwedReply> {
         if !self.has_some.load(Ordering::Acquire) {
             return Vec::new();
         }
-        // It is set after a reply is there, so it is cleared before the replies are taken.
+        // `add` sets the flag after the push, so the flag is cleared before the replies are taken.
         self.has_some.store(false, Ordering::Relaxed);
         mem::take(&mut *self.replies.lock())
     }
 }
 
-/// What became of a request whose reply no thread waits for.
+/// The state of a request with an unawaited reply.
 #[derive(Debug)]
 pub(crate) enum SentUnread {
-    /// It has ended.
+    /// The request has ended.
     Answered(Result<Released, Failure>),
-    /// It was written to the connection, and its reply is read later.
+    /// The request was written to the connection. The reply is read later.
     Unread,
-    /// It was not sent and never will be.
+    /// The request was not sent and never will be.
     NotSent,
 }

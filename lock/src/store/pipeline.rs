@@ -1,37 +1,38 @@
-//! Requests that follow each other on one connection, several of them in flight at a time.
+//! Requests on one connection, with several in flight at a time.
 
 use std::time::Duration;
 
 use crate::ops::Operation;
 use crate::store::failure::Failure;
 
-/// A source of many requests, which also takes their replies.
+/// A source of many requests, which also receives their replies.
 pub(crate) trait PipelineSource {
     type Operation: Operation;
-    /// What belongs to a request and comes back with its reply.
+    /// Data of a request, returned with its reply.
     type Tag;
 
-    /// How many requests may be in flight from now on.
+    /// The maximum number of requests in flight from now on.
     fn max_in_flight(&self) -> usize;
 
-    /// How many are still in flight when more are sent. Half of them unless overridden: one system
-    /// call sends many, and the server does not run dry meanwhile.
+    /// The number of requests still in flight when more are sent. Defaults to half of the maximum:
+    /// one system call then sends many requests, and the server always has some to run.
     fn refill_at(&self) -> usize {
         self.max_in_flight() / 2
     }
 
-    /// The next request, if there is one for now. It is called again after replies.
+    /// Returns the next request, or `None` if there is none at the moment. Called again after
+    /// replies.
     fn next(&mut self) -> Option<PipelineRequest<Self::Operation, Self::Tag>>;
 
-    /// The reply to a request, or why there is none. After a failure of the connection no more
-    /// requests are taken.
+    /// Delivers the reply to a request, or the reason for its absence. After a failure of the
+    /// connection no more requests are taken.
     fn on_reply(
         &mut self,
         tag: Self::Tag,
         reply: Result<<Self::Operation as Operation>::Reply, Failure>,
     );
 
-    /// The reply to a request that was redirected to another server, or why there is none.
+    /// Delivers the reply to a redirected request, or the reason for its absence.
     fn on_redirected_reply(
         &mut self,
         tag: Self::Tag,
@@ -45,6 +46,6 @@ pub(crate) trait PipelineSource {
 pub(crate) struct PipelineRequest<O, T> {
     pub(crate) operation: O,
     pub(crate) tag: T,
-    /// How long its reply may take.
+    /// The time limit for the reply.
     pub(crate) timeout: Duration,
 }

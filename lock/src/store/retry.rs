@@ -1,8 +1,13 @@
-//! One call: an operation is sent until it gets a reply or its time is over (DESIGN: retries).
+//! Sends an operation until a reply arrives or the deadline passes.
 //!
-//! Every operation may be sent again, as `ops` explains. An attempt without a reply may still reach
-//! the server, until the not-after in it. So each call reports until when such late copies are to
-//! be expected (DESIGN: late copies).
+//! Every operation may be sent again, as `ops` explains. So one loop serves all calls, on a single
+//! server and in a cluster. The loop does not depend on the type of a reply, so all calls run the
+//! same machine code.
+//!
+//! An attempt without a reply may still reach the server, until the attempt's not-after. So each
+//! call reports a deadline for such late copies. The release of an acquire is queued until the
+//! server has acknowledged the release past this deadline: an acquire that is sent twice, granted
+//! and released before its first copy arrives leaves no orphan.
 
 use std::time::{Duration, Instant};
 
@@ -19,25 +24,25 @@ use crate::store::failure::Failure;
 use crate::store::shutdown::{CallGeneration, ShutdownState};
 use crate::store::store::Store;
 
-/// A call that got a reply.
+/// The reply to a call.
 #[derive(Debug)]
 pub(crate) struct Answer<R> {
     pub(crate) reply: R,
-    /// Before the answered attempt began.
+    /// The time before the answered attempt began.
     pub(crate) sent_at: Instant,
     /// Until when copies of earlier attempts may still arrive.
     pub(crate) late_copy_deadline: Option<ServerTime>,
 }
 
-/// A call that got no reply.
+/// The failure of a call without a reply.
 #[derive(Debug)]
 pub(crate) struct CallError {
     pub(crate) failure: Failure,
-    /// Until when copies of its attempts may still arrive.
+    /// Until when copies of the call's attempts may still arrive.
     pub(crate) late_copy_deadline: Option<ServerTime>,
 }
 
-/// The answer, or the error that the caller gets instead.
+/// Converts the failure of a call into the error for the caller.
 pub(crate) fn map_failure<O: Operation + ?Sized>(
     answer: Result<Answer<O::Reply>, CallError>,
     operation: &O,
@@ -46,21 +51,21 @@ pub(crate) fn map_failure<O: Operation + ?Sized>(
     answer.map_err(|error| error.failure.into_error(operation, name))
 }
 
-/// How often to try.
+/// The number of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryLimit {
-    /// Until there is a reply, or the time is over.
+    /// Until a reply arrives, or the deadline passes.
     UntilAnswered,
-    /// Once: the caller finishes a failed operation in another way. If the connection broke, once
-    /// more at once: a server or a firewall may have closed it while it was idle, which says
-    /// nothing about the server.
+    /// One attempt: the caller finishes a failed operation in another way. A second attempt follows
+    /// at once if the connection broke: a server or a firewall may have closed an idle connection,
+    /// which says nothing about the server.
     One,
 }
 
-/// How long to try, and what ends a call before.
+/// How long a call tries, and which events end the call earlier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPolicy<'a> {
-    /// No attempt is under way after this.
+    /// No attempt is under way after this time.
     pub(crate) deadline: Instant,
     /// How long one attempt may take.
     pub(crate) attempt_timeout: Duration,
@@ -68,18 +73,17 @@ pub(crate) struct RetryPolicy<'a> {
     pub(crate) shutdown: &'a ShutdownState,
     /// Whether the call is part of a wait for a lock, which ends when a shutdown begins.
     pub(crate) is_wait: bool,
-    /// A message here ends the pauses between attempts. It stays in the channel.
+    /// A message here ends the pauses between attempts. The message stays in the channel.
     pub(crate) cancel: Option<&'a Receiver<()>>,
 }
 
-/// A call that begins just before a deadline may take this long, so that a short wait is not an
-/// error.
+/// The minimum time for a call that begins just before a deadline, so a short wait is not an error.
 pub(crate) const SHORTEST_CALL: Duration = Duration::from_millis(10);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Sends `operation` until it gets a reply. The clock was read just before: it is `now`.
+/// Sends `operation` until a reply arrives. `now` is a fresh reading of the clock.
 pub(crate) fn call<O: Operation>(
     store: &Store,
     clock: &dyn Clock,
@@ -104,8 +108,8 @@ fn send_until_answered(
 ) -> Result<Answer<Value>, CallError> {
     call_with(store, clock, policy, now, |timeout, generation| {
         let reply = store.execute(operation, timeout, generation);
-        // The keys are in several slots, or their slot is being moved. A request for each of them is
-        // better than the same request again.
+        // The keys are in several slots, or their slot is being moved. A separate request for each
+        // key is better than the same request again.
         reply.map_err(|failure| {
             let is_to_be_divided = operation.is_divisible() && failure.is_cross_slot();
             if is_to_be_divided { Failure::CrossSlot { name: String::new() } } else { failure }
@@ -113,7 +117,7 @@ fn send_until_answered(
     })
 }
 
-/// Repeats `attempt`, which returns within the time that it is given, until it gets a reply.
+/// Repeats `attempt` until a reply arrives. `attempt` gets a timeout, and must return within it.
 pub(crate) fn call_with<R>(
     store: &Store,
     clock: &dyn Clock,
@@ -130,24 +134,24 @@ pub(crate) fn call_with<R>(
     let mut refused = None;
     let mut sent_at = now;
     loop {
-        // 1. One attempt, within the time that is left.
+        // 1. Make one attempt, within the time left.
         if one {
-            // The second attempt gets what the first has left of its time.
+            // The second attempt gets the rest of the first attempt's time.
             until = until.min(sent_at + policy.attempt_timeout);
         }
         let left = until.saturating_duration_since(sent_at);
         let failure = match attempt(policy.attempt_timeout.min(left), generation) {
             Ok(reply) => return Ok(Answer { reply, sent_at, late_copy_deadline }),
             Err(failure) if left < policy.attempt_timeout => {
-                // What the server said before tells more than that the time was over.
+                // An earlier refusal by the server is more informative than a timeout.
                 let refused = refused.take().filter(|_| failure.is_unsent_timeout());
                 refused.unwrap_or_else(|| failure.cut_off_after(left))
             }
             Err(failure) => failure,
         };
-        // 2. Without a reply, a copy of it may run later.
+        // 2. Without a reply, a copy of the attempt may run later.
         late_copy_deadline = deadline_after_failure(late_copy_deadline, &failure);
-        // 3. Try again if that may help, there is time left and nothing ends the call.
+        // 3. Retry if this may help, time is left and nothing ends the call.
         let at_once = one && !std::mem::replace(&mut broke, true) && failure.is_connection_error();
         let retry_at = clock.now() + if one { Duration::ZERO } else { pause };
         let is_last = (one && !at_once) || retry_at >= until || !store.may_answer_later();
@@ -157,7 +161,7 @@ pub(crate) fn call_with<R>(
             && (at_once || policy.pause(store, clock, retry_at, generation));
         if !retries {
             let failure = match late_copy_deadline {
-                // Whatever ended the last attempt, an earlier one may have run.
+                // Whatever ended the last attempt, an earlier attempt may have run.
                 Some(not_after) if failure.is_transient() || matches!(failure, Failure::Closed) => {
                     failure.into_unknown(not_after)
                 }
@@ -171,7 +175,7 @@ pub(crate) fn call_with<R>(
     }
 }
 
-/// Until when copies of a call may still arrive, once one more of its attempts has failed.
+/// Until when copies of a call may still arrive after the `failure` of another attempt.
 pub(crate) fn deadline_after_failure(
     late_copy_deadline: Option<ServerTime>,
     failure: &Failure,
@@ -183,13 +187,14 @@ pub(crate) fn deadline_after_failure(
 }
 
 impl RetryPolicy<'_> {
-    /// The policy of a try that is repeated `now`, although its time may be over. Cut off, it would
-    /// be an error, although the server answers.
+    /// The policy for a repeated attempt at `now`, possibly after the deadline. Extends the
+    /// deadline to at least [`SHORTEST_CALL`]: without time, the attempt would fail although the
+    /// server answers.
     pub(crate) fn of_last_try(&self, now: Instant) -> Self {
         Self { deadline: self.deadline.max(now + SHORTEST_CALL), ..*self }
     }
 
-    /// The same for a call that is not repeated.
+    /// The same policy with a single attempt.
     pub(crate) fn of_one_attempt(&self) -> Self {
         Self { limit: RetryLimit::One, ..*self }
     }
@@ -201,12 +206,12 @@ impl RetryPolicy<'_> {
             || is_cancelled(self.cancel)
     }
 
-    /// Whether a shutdown or the caller ends what belongs to this call.
+    /// Whether a shutdown or the caller ends work that belongs to this call.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_over(self.shutdown.generation())
     }
 
-    /// Waits until the next attempt, at `until`. False if there is to be none.
+    /// Waits for the next attempt, at `until`. Returns `false` if the call ends instead.
     fn pause(
         &self,
         store: &Store,

@@ -1,19 +1,23 @@
-//! How the shutdown of a client reaches the calls that are under way (DESIGN: shutdown).
+//! Signals the shutdown of a client to the calls under way.
+//!
+//! A shutdown that runs out of time aborts the calls under way, so no call outlasts the shutdown
+//! while a server hangs. Later calls still work on new connections, because a permit with a lease
+//! of its own may still be released. Connections for renewals stay open for the queued releases.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::model::sync::{Parker, Parkers};
 
-/// How often calls had been aborted when a call started. The next abort ends it.
+/// The number of aborts before a call started. The next abort ends the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallGeneration(pub(crate) u64);
 
 impl CallGeneration {
-    /// Of what is not a call of the program and is never aborted.
+    /// The generation of commands outside the program's calls. No abort ends them.
     pub(crate) const NEVER_ABORTED: Self = Self(u64::MAX);
 }
 
-/// How far the shutdown of a client has come.
+/// The progress of a client's shutdown.
 #[derive(Debug, Default)]
 pub(crate) struct ShutdownState {
     begun: AtomicBool,
@@ -24,13 +28,13 @@ pub(crate) struct ShutdownState {
 }
 
 impl ShutdownState {
-    /// Ends waits for a lock. Other calls go on.
+    /// Ends waits for a lock. Other calls continue.
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::SeqCst);
         self.pausing.unpark_all();
     }
 
-    /// Ends all calls that are under way. Later ones go on.
+    /// Ends all calls under way. Later calls are unaffected.
     pub(crate) fn abort_calls(&self) {
         self.aborts.fetch_add(1, Ordering::SeqCst);
         self.pausing.unpark_all();
@@ -46,13 +50,13 @@ impl ShutdownState {
     }
 
     /// Runs `pause`, which [`begin`](Self::begin) and [`abort_calls`](Self::abort_calls) end by
-    /// unparking. Check for both inside: what came before is not signalled again.
+    /// unparking. `pause` must check for both first: an earlier event is not signalled again.
     pub(crate) fn while_pausing(&self, pause: impl FnOnce(&Parker)) {
         let parker = Parker::new();
         self.while_parked(&parker, || pause(&parker));
     }
 
-    /// As [`while_pausing`](Self::while_pausing), for a thread that parks on its own `parker`.
+    /// Like [`while_pausing`](Self::while_pausing), for a thread that parks on its own `parker`.
     pub(crate) fn while_parked(&self, parker: &Parker, pause: impl FnOnce()) {
         self.pausing.with(parker, pause);
     }

@@ -1,4 +1,4 @@
-//! Where the operations of one client run: in memory, on one server, or on the nodes of a cluster.
+//! Runs the operations of one client: in memory, on one server, or on the nodes of a cluster.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -27,12 +27,12 @@ use crate::store::redis::sentinel::query::Sentinels;
 use crate::store::server_id::{HashSlot, ServerId};
 use crate::store::shutdown::CallGeneration;
 
-/// What runs a client's operations. All variants run the same operations and deliver the same
-/// messages. A client has one store for its life.
+/// The destination of a client's operations. All variants run the same operations and deliver the
+/// same messages. A client has one store for its life.
 #[derive(Debug)]
 pub(crate) enum Store {
     Memory(Session),
-    /// One server, or the master that sentinels name.
+    /// One server, or the master reported by sentinels.
     Single(Box<Node>),
     Cluster(Cluster),
 }
@@ -66,7 +66,7 @@ impl Store {
         Ok(Self::Single(Box::new(node)))
     }
 
-    /// Makes a connection and keeps it for the first call.
+    /// Makes a connection and retains the connection for the first call.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Asks the server, or each master of a cluster, whether it is there. Returns within `timeout`.
+    /// Pings the server, or each node of a cluster. Returns within `timeout`.
     pub(crate) fn ping(
         &self,
         timeout: Duration,
@@ -88,8 +88,8 @@ impl Store {
         }
     }
 
-    /// Sends one operation once and returns its reply. It returns within `timeout`, whatever the
-    /// server does.
+    /// Sends one operation once and returns the decoded reply. Returns within `timeout`, whatever
+    /// the server does.
     pub(crate) fn run<O: Operation>(
         &self,
         operation: &O,
@@ -100,8 +100,8 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends one operation once and returns its reply as it came. It returns within `timeout`,
-    /// whatever the server does.
+    /// Sends one operation once and returns the undecoded reply. Returns within `timeout`, whatever
+    /// the server does.
     pub(crate) fn execute(
         &self,
         operation: &AnyOperation<'_>,
@@ -128,7 +128,7 @@ impl Store {
         }
     }
 
-    /// As [`run`](Self::run), on this server, whatever the keys.
+    /// Like [`run`](Self::run), but on `server`, whatever the keys.
     pub(crate) fn run_on<O: Operation>(
         &self,
         server: ServerId,
@@ -143,8 +143,8 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends commands to one server, whatever their keys; see [`Node::ask_alone`]. No replies in
-    /// memory. Returns within `timeout`.
+    /// Sends commands to one server, whatever their keys; see [`Node::ask_alone`]. Returns no
+    /// replies in memory. Returns within `timeout`.
     pub(crate) fn ask_server(
         &self,
         server: ServerId,
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// Whether one address has refused keys of several slots.
+    /// Whether the single server has refused keys of several slots.
     pub(crate) fn separates_slots(&self) -> bool {
         matches!(self, Self::Single(node) if node.server().separates_slots())
     }
@@ -175,9 +175,9 @@ impl Store {
         cluster.topology().node(server)?.address().map(ToString::to_string)
     }
 
-    /// Sends a release once and does not wait for the reply, which is among the
-    /// [owed replies](Self::take_owed_replies) once it was read. It returns within `timeout`. See
-    /// [`Node::send_unread`].
+    /// Sends a release once, without waiting for the reply.
+    /// [`take_owed_replies`](Self::take_owed_replies) returns the reply once it was read. Returns
+    /// within `timeout`. See [`Node::send_unread`].
     pub(crate) fn send_unread(
         &self,
         release: &dyn Operation<Reply = Released>,
@@ -200,8 +200,8 @@ impl Store {
         .map_or(SentUnread::NotSent, |()| SentUnread::Unread)
     }
 
-    /// The replies of [`send_unread`](Self::send_unread) that were read, or never come. Each is
-    /// returned once.
+    /// Returns each reply to [`send_unread`](Self::send_unread) once, after the reply was read or
+    /// will never arrive.
     pub(crate) fn take_owed_replies(&self) -> Vec<OwedReply> {
         match self {
             Self::Memory(_) => Vec::new(),
@@ -210,8 +210,8 @@ impl Store {
         }
     }
 
-    /// Reads the unread replies that have arrived from all servers, without waiting. True if some
-    /// are still to come.
+    /// Reads the unread replies that have arrived from all servers, without waiting. True if more
+    /// replies are due.
     pub(crate) fn read_unread(&self) -> bool {
         match self {
             Self::Memory(_) => false,
@@ -220,8 +220,8 @@ impl Store {
         }
     }
 
-    /// Sends the requests of the source on a connection that the server has for them, and passes
-    /// the replies to it.
+    /// Sends the requests of `source` on the server's connection for pipelines, and passes the
+    /// replies to `source`.
     pub(crate) fn run_pipeline<S: PipelineSource>(&self, server: ServerId, source: &mut S) {
         match self {
             Self::Memory(session) => {
@@ -231,14 +231,14 @@ impl Store {
                     source.on_reply(tag, value.and_then(decode));
                 }
             }
-            // The source has got the failure.
+            // The source has received the failure.
             Self::Single(node) => drop(node.pipeline().run(source, None)),
             Self::Cluster(cluster) => cluster.run_pipeline(server, source),
         }
     }
 
-    /// The slot of `key`. A single server has one slot for all keys until it
-    /// refuses keys of several slots.
+    /// The slot of `key`. A single server has one slot for all keys until the server refuses keys
+    /// of several slots.
     pub(crate) fn hash_slot(&self, key: &str) -> HashSlot {
         match self {
             Self::Memory(_) => HashSlot::ONLY,
@@ -247,7 +247,8 @@ impl Store {
         }
     }
 
-    /// The server that has `key`, as far as is known. It is one that [is known](Self::knows).
+    /// The server of `key`, as far as is known. A [known](Self::knows) server, unless the topology
+    /// was never read.
     pub(crate) fn server_of(&self, key: &str) -> ServerId {
         match self {
             Self::Memory(_) | Self::Single(_) => ServerId::ONLY,
@@ -263,7 +264,7 @@ impl Store {
         }
     }
 
-    /// The server of all keys, if there is one and always will be.
+    /// The server of all keys, if there can never be a second server.
     pub(crate) fn only_server(&self) -> Option<ServerId> {
         match self {
             Self::Memory(_) | Self::Single(_) => Some(ServerId::ONLY),
@@ -271,8 +272,8 @@ impl Store {
         }
     }
 
-    /// Requests the messages of a channel. Returns at once; [`Listener::live`] reports when they
-    /// arrive. Call [`flush`](Self::flush) afterwards, with no lock held.
+    /// Requests the messages of a channel. Returns at once; [`Listener::live`] reports when
+    /// messages begin to arrive. Call [`flush`](Self::flush) afterwards, with no lock held.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.subscribe(channel),
@@ -281,8 +282,8 @@ impl Store {
         }
     }
 
-    /// Ends the request. Returns at once; the command is sent with the next subscription, or when
-    /// there is nothing else to do.
+    /// Ends the request for a channel. Returns at once; the command is sent with the next
+    /// subscription, or when there is nothing else to do.
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.unsubscribe(channel),
@@ -291,9 +292,9 @@ impl Store {
         }
     }
 
-    /// Sends what [`subscribe`](Self::subscribe) and [`unsubscribe`](Self::unsubscribe) requested,
-    /// in that order. Does not wait for a server and never fails: waiters of a channel that cannot
-    /// be subscribed poll.
+    /// Sends the commands of [`subscribe`](Self::subscribe) and [`unsubscribe`](Self::unsubscribe),
+    /// in the order of the calls. Does not wait for a server and never fails: waiters poll if their
+    /// channel cannot be subscribed.
     pub(crate) fn flush(&self) {
         match self {
             Self::Memory(session) => session.flush(),
@@ -302,13 +303,14 @@ impl Store {
         }
     }
 
-    /// Whether what fails now may succeed a moment later. A server comes back; a fault of the store
-    /// in memory lasts until the test ends it, which never happens if the test waits for this call.
+    /// Whether a failed operation may succeed in a moment without a step of the program. A server
+    /// recovers. A fault of the store in memory lasts until the test ends the fault, which never
+    /// happens if the test waits for this call.
     pub(crate) fn may_recover_by_itself(&self) -> bool {
         !matches!(self, Self::Memory(_))
     }
 
-    /// Whether a call that failed is worth another attempt. In memory after a fault of a single
+    /// Whether a failed call is worth another attempt. In memory: after a fault of a single
     /// command.
     pub(crate) fn may_answer_later(&self) -> bool {
         match self {
@@ -332,8 +334,8 @@ impl Store {
         }
     }
 
-    /// How often a server took over from another, or was restarted. Keys of the last one need not
-    /// be on this one.
+    /// How often a server took over from another server, or was restarted. Keys of the earlier
+    /// server may be missing on the new server.
     pub(crate) fn moves(&self) -> u64 {
         match self {
             Self::Memory(session) => session.moves(),
@@ -342,7 +344,7 @@ impl Store {
         }
     }
 
-    /// Whether one of the failovers after the first `before` concerned the server that has `key`.
+    /// Whether a failover after the first `before` failovers concerned the server of `key`.
     pub(crate) fn has_moved(&self, key: &str, before: u64) -> bool {
         match self {
             Self::Memory(session) => session.moves() > before,
@@ -351,7 +353,7 @@ impl Store {
         }
     }
 
-    /// Unparks this thread at each failover of the server, and when the server is no longer
+    /// Unparks `parker` at each failover of the server, and when the server is no longer
     /// [known](Self::knows).
     pub(crate) fn wake_on_move(&self, server: ServerId, parker: &Parker) {
         match self {
@@ -361,7 +363,7 @@ impl Store {
         }
     }
 
-    /// Closes connections to the server that nobody has needed for long. True if more may be closed
+    /// Closes connections to the server that were unused for long. True if more may be closed
     /// later.
     pub(crate) fn close_unused(&self, server: ServerId) -> bool {
         match self {
@@ -379,7 +381,7 @@ impl Store {
         }
     }
 
-    /// What `INFO` reports of the servers. Returns within `timeout`.
+    /// The `INFO` of the servers. Returns within `timeout`.
     pub(crate) fn info(&self, timeout: Duration) -> Info {
         match self {
             Self::Memory(_) => Info::default(),
@@ -390,8 +392,8 @@ impl Store {
         }
     }
 
-    /// The run id of the server that has `key`, which changes with each start of the server. `None`
-    /// if the server does not tell it. Returns within `timeout`.
+    /// The run id of the server of `key`, which changes with each start of the server. `None` if
+    /// the server does not report a run id. Returns within `timeout`.
     pub(crate) fn run_id(
         &self,
         key: &str,
@@ -405,15 +407,16 @@ impl Store {
         }
     }
 
-    /// Whether the server behind a fixed address can grant locks, by its `INFO`: a node of a cluster
-    /// cannot grant all, and a replica none until it becomes a master. Returns within `timeout`.
+    /// Checks by `INFO` that the server behind a fixed address can grant locks. A node of a cluster
+    /// cannot grant all locks, and a replica cannot grant any until promoted to master. Returns
+    /// within `timeout`.
     pub(crate) fn check_target(&self, info: &Info, timeout: Duration) -> Result<(), Failure> {
         let Self::Single(node) = self else { return Ok(()) };
         if node.server().master().is_some() { Ok(()) } else { node.check_target(info, timeout) }
     }
 
-    /// What `INFO` reports of a server, if its pipeline has a new connection since the last call. A
-    /// restart counts as a [failover](Self::moves). Returns within `timeout`. Not while its
+    /// The `INFO` of a server, if its pipeline has a new connection since the last call. A restart
+    /// counts as a [failover](Self::moves). Returns within `timeout`. Must not be called while the
     /// pipeline runs.
     pub(crate) fn info_of_new_server(&self, server: ServerId, timeout: Duration) -> Option<Info> {
         match self {
@@ -429,8 +432,8 @@ impl Store {
         }
     }
 
-    /// Makes sure that the server's pipeline has a working connection, if one can be made within
-    /// `timeout`. Not while its pipeline runs.
+    /// Ensures a working connection for the server's pipeline, if one can be made within `timeout`.
+    /// Must not be called while the pipeline runs.
     pub(crate) fn ensure_connected(&self, server: ServerId, timeout: Duration) {
         match self {
             Self::Memory(_) => {}
@@ -442,15 +445,15 @@ impl Store {
     /// Waits until no call uses a connection, for at most `timeout` by the system's clock.
     pub(crate) fn wait_for_calls(&self, timeout: Duration) {
         match self {
-            // No call waits there.
+            // Calls in memory use no connection.
             Self::Memory(_) => {}
             Self::Single(node) => node.wait_for_calls(timeout),
             Self::Cluster(cluster) => cluster.wait_for_calls(timeout),
         }
     }
 
-    /// Ends the calls under way with a failure, at once where they wait for a reply. Later calls,
-    /// pipelines and messages go on.
+    /// Ends the calls under way with a failure. Calls that wait for a reply end at once. Later
+    /// calls, pipelines and messages continue.
     pub(crate) fn abort_calls(&self) {
         match self {
             Self::Memory(_) => {}
@@ -459,8 +462,9 @@ impl Store {
         }
     }
 
-    /// Closes idle connections and that of the subscriptions at once, those of calls when they end,
-    /// and that of a pipeline when it ends, which this waits for. From then on calls get a failure.
+    /// Closes the store; later calls return a failure. Idle connections and the connection of the
+    /// subscriptions close at once, connections of calls when the calls end. Waits for running
+    /// pipelines to end, and closes their connections.
     pub(crate) fn close(&self) {
         match self {
             Self::Memory(_) => {}
@@ -470,7 +474,8 @@ impl Store {
     }
 }
 
-/// A master that goes on writing alone matters only where sentinels may have named another.
+/// Clears `writes_alone` unless sentinels are in use: only they may have promoted another master
+/// while the old master still accepts writes.
 fn of_single(node: &Node, info: Info) -> Info {
     Info { writes_alone: info.writes_alone && node.server().master().is_some(), ..info }
 }

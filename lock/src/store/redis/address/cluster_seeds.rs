@@ -1,4 +1,4 @@
-//! A cluster's URL: some of its nodes, and the credentials.
+//! A cluster's URL: the addresses of some nodes, and the credentials.
 
 use crate::error::Error;
 use crate::store::redis::address::url::{Access, Location, Place, invalid};
@@ -18,7 +18,7 @@ impl Location {
         Self::of_cluster(urls)
     }
 
-    /// A cluster of which the URLs name some nodes. The first contains the credentials.
+    /// A cluster with some nodes given by `urls`. The first URL contains the credentials.
     pub(crate) fn of_cluster(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {

@@ -1,12 +1,11 @@
-//! Users and passwords, and the callback that gives them for each connection.
+//! Users and passwords, and the callback that supplies them for each connection.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// A user of the server and its password, for
-/// [`ClientBuilder::credentials`](crate::ClientBuilder::credentials). `Debug` leaves the password
-/// out.
+/// A user of the server with a password, for
+/// [`ClientBuilder::credentials`](crate::ClientBuilder::credentials). `Debug` omits the password.
 ///
 /// ```
 /// use wheellock::Credentials;
@@ -21,13 +20,14 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user and its password.
+    /// Creates credentials with a user and a password.
     #[must_use]
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
         Self { username: Some(username.into()), password: password.into() }
     }
 
-    /// The password of the user in the URL, or of the server's default user if the URL has none.
+    /// Creates credentials with a password only. The user is the user in the URL, or else the
+    /// server's default user.
     #[must_use]
     pub fn password(password: impl Into<String>) -> Self {
         Self { username: None, password: password.into() }
@@ -43,7 +43,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The program's callback that gives credentials.
+/// The program's callback for credentials.
 #[derive(Clone)]
 pub(crate) struct CredentialsSource(Arc<Callback>);
 
@@ -56,7 +56,10 @@ impl CredentialsSource {
         Self(Arc::new(callback))
     }
 
-    /// Calls it. It is foreign code and may block or panic (DESIGN: foreign code).
+    /// Calls the callback, which is foreign code: it may block forever or panic. So `single_flight`
+    /// runs each call on a separate thread, one at a time. If the callback fails, or the server
+    /// refuses the credentials, the failure is transient, as the next call may return other
+    /// credentials.
     pub(crate) fn call(&self) -> Result<Credentials, Box<dyn Error + Send + Sync>> {
         (self.0)()
     }

@@ -1,4 +1,4 @@
-//! Where the servers are and how a client identifies itself to them.
+//! Addresses of the servers, and the credentials and certificates of a client.
 
 pub(crate) mod cluster_seeds;
 pub(crate) mod credentials;

@@ -16,13 +16,14 @@ use crate::store::redis::address::tls_settings::{Pem, TlsSettings};
 pub(crate) struct TlsConfig(Arc<ClientConfig>);
 
 impl TlsConfig {
-    /// Reads the certificates and the key. No error contains a part of them: it may be the key.
+    /// Reads the certificates and the key. Errors contain no part of them, which may be a part of
+    /// the key.
     pub(crate) fn new(settings: &TlsSettings) -> Result<Self, Error> {
         let roots = match settings.authorities.as_slice() {
             [] => platform_roots()?,
             authorities => roots(authorities)?,
         };
-        // Not the process's default, which another crate may have set, or none.
+        // Not the process's default provider: another crate may have set a default, or none is set.
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -62,7 +63,7 @@ fn roots(authorities: &[Pem]) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// At least one certificate.
+/// Reads at least one certificate; an empty text is an error.
 fn read_certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem.read()?)
         .collect::<Result<_, _>>()
@@ -73,12 +74,12 @@ fn read_certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     Ok(certificates)
 }
 
-/// The system's root certificates. Each client reads them: a static would be one more cell that a
-/// fork may copy while a thread fills it.
+/// The system's root certificates. Each client reads them: a static would be another cell for a
+/// fork to copy while a thread fills it.
 fn platform_roots() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Some of a system's certificates cannot be used by rustls.
+    // rustls cannot use some of a system's certificates.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let reason = "no system root certificates found; name an authority";

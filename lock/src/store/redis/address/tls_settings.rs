@@ -1,4 +1,4 @@
-//! The settings of TLS: which certificates a client trusts, and its own.
+//! The settings of TLS: trusted certificates, and the client's certificate.
 
 use std::fmt;
 use std::fs;
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Reason};
 
-/// How a client uses TLS: [`ClientBuilder::tls`](crate::ClientBuilder::tls). With the cargo feature
-/// `tls`.
+/// How a client uses TLS: [`ClientBuilder::tls`](crate::ClientBuilder::tls). Requires the cargo
+/// feature `tls`.
 ///
 /// By default, a client trusts the system's root certificates and presents no certificate of its
 /// own. The server's certificate must be for the host in the URL, name or address, and must not
 /// have expired.
 ///
-/// Verification cannot be switched off: a client that does not verify the server sends the password
-/// to any server that answers, and keeps its locks there. To trust a self-signed certificate, name
-/// it in [`authority_file`](Self::authority_file).
+/// Verification cannot be switched off: without verification a client sends the password to any
+/// server that answers, and acquires its locks there. To trust a self-signed certificate, name the
+/// certificate in [`authority_file`](Self::authority_file).
 ///
-/// Files are read when the client is built. `Debug` leaves the key out.
+/// Files are read when the client is built. `Debug` omits the key.
 ///
 /// ```no_run
 /// use wheellock::{Client, TlsSettings};
@@ -32,11 +32,11 @@ use crate::error::{Error, Reason};
 #[must_use = "settings do nothing until a client is built with them"]
 pub struct TlsSettings {
     pub(crate) authorities: Vec<Pem>,
-    /// The certificates that the client presents, its own first, and their key.
+    /// The certificates to present, the client's certificate first, and the key.
     pub(crate) identity: Option<(Pem, Pem)>,
 }
 
-/// A text with certificates or a key, or the path of a file with it.
+/// A text with certificates or a key, or the path of a file with such a text.
 #[derive(Clone)]
 pub(crate) enum Pem {
     Text(Vec<u8>),
@@ -49,20 +49,21 @@ impl TlsSettings {
         Self::default()
     }
 
-    /// Trusts the certificates in this text instead of the system's. Each call adds to them.
+    /// Trusts the certificates in this text instead of the system's. Further calls add
+    /// certificates.
     pub fn authority_pem(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(Pem::Text(certificates.into()));
         self
     }
 
-    /// Trusts authorities, as [`authority_pem`](Self::authority_pem) does, from a file.
+    /// Trusts authorities from a file, as [`authority_pem`](Self::authority_pem) does from a text.
     pub fn authority_file(mut self, path: impl AsRef<Path>) -> Self {
         self.authorities.push(Pem::File(path.as_ref().to_owned()));
         self
     }
 
-    /// Presents a certificate to a server that asks for one, followed by those that lead from it to
-    /// an authority. The key is PKCS #8, PKCS #1 or SEC 1, and not encrypted.
+    /// Presents a certificate to servers that request one, followed by the intermediate
+    /// certificates up to an authority. The key is PKCS #8, PKCS #1 or SEC 1, and not encrypted.
     pub fn client_certificate_pem(
         mut self,
         certificates: impl Into<Vec<u8>>,
@@ -72,8 +73,8 @@ impl TlsSettings {
         self
     }
 
-    /// Presents a certificate, as [`client_certificate_pem`](Self::client_certificate_pem) does,
-    /// from files.
+    /// Presents a certificate from files, as
+    /// [`client_certificate_pem`](Self::client_certificate_pem) does from texts.
     pub fn client_certificate_files(
         mut self,
         certificates: impl AsRef<Path>,
@@ -96,7 +97,7 @@ impl Pem {
     }
 }
 
-/// Without the text, which may be a key.
+/// Omits the text, which may be a key.
 impl fmt::Debug for Pem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

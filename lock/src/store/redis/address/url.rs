@@ -27,22 +27,22 @@ use crate::store::redis::address::tls_settings::TlsSettings;
 pub(crate) struct Location {
     pub(crate) place: Place,
     pub(crate) access: Access,
-    /// Whether the URL asks for TLS. `None` without a URL.
+    /// Whether the URL requests TLS. `None` without a URL.
     #[cfg(feature = "tls")]
     pub(crate) encrypted: Option<bool>,
 }
 
-/// Where the keys are.
+/// The servers that have the keys.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// On one server.
+    /// One server.
     Single(Address),
-    /// On one server of this host, at the path of its unix socket.
+    /// One server of this host, at the path of its unix socket.
     #[cfg(unix)]
     Unix(PathBuf),
-    /// On the master of that name, which the sentinels know.
+    /// The master `name`, as reported by the sentinels.
     Master { name: String, sentinels: Vec<Address>, sentinel_access: Access },
-    /// In the slots of a cluster, which these nodes describe.
+    /// A cluster, described by these nodes.
     Cluster(Vec<Address>),
 }
 
@@ -61,20 +61,21 @@ pub(crate) enum Peer {
     Unix(PathBuf),
 }
 
-/// The database, the credentials, TLS, which replicas have to acknowledge a grant, and the name of
-/// the connections. `Debug` leaves the password out.
+/// Settings of each connection: database, credentials, TLS, required replica acknowledgements and
+/// name. `Debug` omits the password.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) database: i64,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
-    /// Called at each connect, instead of the password.
+    /// Called at each connect, in place of the password.
     pub(crate) credentials: Option<CredentialsSource>,
-    /// With TLS.
+    /// Connects with TLS if `Some`.
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) replica_acks: Option<ReplicaAcks>,
-    /// The name of each connection, for `CLIENT LIST`, in characters that a server accepts.
+    /// The name of each connection, for `CLIENT LIST`. Contains only characters that a server
+    /// accepts.
     pub(crate) connection_name: Option<Arc<str>>,
 }
 
@@ -87,13 +88,16 @@ const SENTINEL_PORT: u16 = 26379;
 const MAX_HOST_LENGTH: usize = 255;
 
 impl Location {
-    /// Parses `redis://[user][:password@]host[:port][/database]` or
-    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]` or
-    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or the same with `valkey` for
-    /// `redis`; with `rediss` or `valkeys` over TLS. Or
-    /// `unix:///path[?db=database&user=user&pass=password]`.
+    /// Parses a URL of one of these forms:
+    ///
+    /// * `redis://[user][:password@]host[:port][/database]`
+    /// * `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`
+    /// * `redis-cluster://[user][:password@]host:port[,host:port..]`
+    /// * `unix:///path[?db=database&user=user&pass=password]`
+    ///
+    /// `valkey` may replace `redis`. `rediss` and `valkeys` request TLS.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        // Somebody has copied a line end, perhaps of a password.
+        // A copied line end, perhaps at the end of a password.
         if url.contains(|letter: char| letter.is_ascii_control()) {
             return Err(invalid_form(
                 "it has a control character, which is written as %0A or alike",
@@ -119,12 +123,12 @@ impl Location {
         })
     }
 
-    /// The master `name` of these sentinels, each `host` or `host:port`.
+    /// The location of master `name` behind these sentinels, each `host` or `host:port`.
     pub(crate) fn of_master(name: &str, sentinels: &[&str]) -> Result<Self, Error> {
         Self::behind_sentinels("", sentinels, name, "0")
     }
 
-    /// Sets the credentials for the sentinels. False if there are none.
+    /// Sets the credentials for the sentinels. Returns `false` without sentinels.
     pub(crate) fn set_sentinel_access(&mut self, access: Access) -> bool {
         match &mut self.place {
             Place::Single(_) | Place::Cluster(_) => false,
@@ -154,9 +158,9 @@ impl Location {
         name: &str,
         database: &str,
     ) -> Result<Self, Error> {
-        // These texts repeat no part of the URL: it may contain a password in the wrong place.
+        // The messages repeat no part of the URL: a password may be in the wrong place.
         let wrong = |reason: &str| Error::InvalidUrl { reason: reason.to_owned() };
-        // What the configuration of a sentinel allows.
+        // The characters that a sentinel's configuration allows.
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
         if name.is_empty() || !name.chars().all(is_letter) {
             return Err(wrong(
@@ -171,7 +175,7 @@ impl Location {
             if host.is_empty() || !host.chars().all(is_plain) {
                 return Err(wrong("one of its sentinels is not of the form host[:port]"));
             }
-            // A port follows the last colon; in an IPv6 address, the bracket.
+            // A port follows the last colon, but in an IPv6 address the bracket.
             let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
             let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
             let one = Self::parse_single(&format!("redis://{user}{host}{port}/{database}"))?;
@@ -223,7 +227,7 @@ impl Location {
         let (mut access, mut has_password) = (Access::default(), false);
         for parameter in parameters(query) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            // As in the query of a web page.
+            // A plus means a space, as in the query of a web page.
             let value = value.replace('+', " ");
             match name {
                 "db" => access.database = parse_database(&value)?,
@@ -232,7 +236,7 @@ impl Location {
                 _ => {
                     let known =
                         "a unix socket's query has `db`, `user` and `pass`, and nothing else";
-                    // The rest of a password may follow an & that is not written as %26.
+                    // The rest of a password may follow an `&` not written as `%26`.
                     return Err(unknown(Some(parameter).filter(|_| !has_password), known));
                 }
             }
@@ -249,12 +253,12 @@ impl Location {
     /// The server, the database and the credentials of a connection of the redis crate.
     #[cfg(feature = "redis")]
     pub(crate) fn of_connection(info: impl redis::IntoConnectionInfo) -> Result<Self, Error> {
-        // Without the crate's message, which may contain a part of the password.
+        // Omit the crate's message, which may contain a part of the password.
         let info = info
             .into_connection_info()
             .map_err(|_| invalid("the redis crate does not accept the connection"))?;
         let tcp = |host: &str, port| {
-            // The redis crate leaves the brackets around an IPv6 address.
+            // The redis crate retains the brackets around an IPv6 address.
             let host = host.trim_start_matches('[').trim_end_matches(']');
             let address = Address::named(host, port).filter(|_| port > 0);
             address.map(Place::Single).ok_or_else(|| invalid("the host or the port is not valid"))
@@ -301,12 +305,12 @@ impl Location {
         }
     }
 
-    /// Sets the callback for credentials. Not for sentinels, which have others.
+    /// Sets the callback for credentials. Sentinels have separate credentials.
     pub(crate) fn ask_for_credentials(&mut self, source: CredentialsSource) {
         self.access.credentials = Some(source);
     }
 
-    /// Reads the certificates if TLS is requested: by the URL or, without one, by the settings.
+    /// Reads the certificates if TLS is requested by the URL or, without a URL, by the settings.
     #[cfg(feature = "tls")]
     pub(crate) fn secure(&mut self, settings: Option<&TlsSettings>) -> Result<(), Error> {
         if self.encrypted.unwrap_or(settings.is_some()) {
@@ -317,7 +321,7 @@ impl Location {
             }
             self.access.tls = Some(tls);
         } else if settings.is_some() {
-            // Otherwise the connection would be without TLS, unnoticed.
+            // Ignoring the settings would connect without TLS, unnoticed.
             let reason = "the URL does not ask for TLS: begin it with rediss://";
             return Err(Error::invalid_setting("tls", reason));
         }
@@ -337,7 +341,7 @@ impl Location {
         self.access.connection_name = Some(format!("wheellock:{label}").into());
     }
 
-    /// A text that is the same for locations of the same keys.
+    /// A text identifying the keys: equal for locations of the same keys.
     pub(crate) fn identity(&self) -> String {
         let database = self.access.database;
         match &self.place {
@@ -359,18 +363,18 @@ impl Location {
 }
 
 impl Address {
-    /// An address that a server has named. `None` if the host cannot be one: errors and logs repeat
-    /// it.
+    /// An address named by a server. `None` unless the host has 1 to 255 bytes of visible ASCII,
+    /// because errors and logs repeat the host.
     pub(crate) fn named(host: &str, port: u16) -> Option<Self> {
         let is_host = (1..=MAX_HOST_LENGTH).contains(&host.len())
             && host.bytes().all(|byte| byte.is_ascii_graphic());
         is_host.then(|| Self { host: host.to_owned(), port })
     }
 
-    /// The address of another server that this one has named. Without a host it is on the same
-    /// host.
+    /// The address of another server, named by the server at `self`. Without a host, both servers
+    /// are on the same host.
     pub(crate) fn beside(&self, host: &str, port: u16) -> Option<Self> {
-        // A question mark stands for a node that should announce a name and has none.
+        // A node without its configured host name reports a question mark.
         if host.is_empty() || host == "?" {
             return Some(Self { host: self.host.clone(), port });
         }
@@ -379,14 +383,14 @@ impl Address {
 }
 
 impl Access {
-    /// With a user and its password.
+    /// Access with a user and a password.
     pub(crate) fn new(username: Option<&str>, password: &str) -> Self {
         let username = username.map(str::to_owned);
         Self { username, password: Some(password.to_owned()), ..Self::default() }
     }
 
-    /// An error for a user without a password: nothing would be sent, and the server would take the
-    /// client for its default user.
+    /// Returns an error for a user without a password: nothing would be sent, and the server would
+    /// use its default user.
     pub(crate) fn check_user(&self) -> Result<(), Error> {
         if self.username.is_some() && self.password.is_none() && self.credentials.is_none() {
             return Err(invalid(
@@ -420,13 +424,13 @@ pub(crate) fn invalid(reason: &str) -> Error {
     Error::InvalidUrl { reason: reason.to_owned() }
 }
 
-/// The error for an invalid URL, with the valid forms. The text repeats no part of the URL: it may
-/// be a part of the password.
+/// The error for an invalid URL, with the valid forms. The text repeats no part of the URL, which
+/// may be a part of the password.
 fn invalid_form(reason: &str) -> Error {
     invalid(&format!("{reason}; a URL is one of: {FORMS}"))
 }
 
-/// What is before the query, in a URL that must not have one.
+/// The part before the query, which must be empty.
 fn without_parameters(rest: &str) -> Result<&str, Error> {
     let (place, query) = split_query(rest)?;
     match parameters(query).next() {
@@ -438,12 +442,12 @@ fn without_parameters(rest: &str) -> Result<&str, Error> {
     }
 }
 
-/// What is before the question mark, and the query after it.
+/// Splits at the question mark: the part before, and the query.
 fn split_query(rest: &str) -> Result<(&str, &str), Error> {
     let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, it)| (rest, Some(it)));
     match fragment {
         None => Ok(rest.split_once('?').unwrap_or((rest, ""))),
-        // Other clients skip verification with it.
+        // Other clients skip verification for this fragment.
         Some("insecure") => Err(invalid(INSECURE)),
         Some(_) => Err(invalid("it has a fragment; a # in a password is written as %23")),
     }
@@ -453,7 +457,7 @@ fn parameters(query: &str) -> impl Iterator<Item = &str> {
     query.split('&').filter(|parameter| !parameter.is_empty())
 }
 
-/// The error of an unknown parameter, which is `None` if it may be a part of a password.
+/// The error for an unknown parameter. `None` for a parameter that may be a part of a password.
 fn unknown(parameter: Option<&str>, known: &str) -> Error {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || "-_".contains(letter);
     let name = parameter.and_then(|parameter| parameter.split_once('=')).map(|(name, _)| name);
@@ -468,7 +472,7 @@ fn unknown(parameter: Option<&str>, known: &str) -> Error {
 
 /// Parses `host[:port]`.
 fn parse_address(place: &str) -> Result<Address, Error> {
-    // A port follows the last colon; in an IPv6 address, the bracket.
+    // A port follows the last colon, but in an IPv6 address the bracket.
     let port = place.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
     let (host, port) = port.unwrap_or((place, ""));
     let port = match port {
@@ -490,7 +494,7 @@ fn parse_address(place: &str) -> Result<Address, Error> {
     address.ok_or_else(|| invalid_form("its host is not a name or an IP address"))
 }
 
-/// An empty one means database 0.
+/// Parses the number of a database. An empty text means database 0.
 fn parse_database(database: &str) -> Result<i64, Error> {
     let is_number = database.chars().all(|digit| digit.is_ascii_digit());
     match database {
@@ -500,14 +504,14 @@ fn parse_database(database: &str) -> Result<i64, Error> {
     .ok_or_else(|| invalid_form("its database is not a number"))
 }
 
-/// A user or a password without percent signs. `None` if it is empty.
+/// Decodes the percent signs of a user or a password. Returns `None` for an empty text.
 fn decode(text: &str) -> Result<Option<String>, Error> {
     let decoded = percent_decode_str(text).decode_utf8();
     let decoded = decoded.map_err(|_| invalid("its user or its password is not UTF-8"))?;
     Ok(Some(decoded.into_owned()).filter(|text| !text.is_empty()))
 }
 
-/// The same URL without TLS, and whether it asks for TLS: by an `s` after `redis` or `valkey`.
+/// The URL without TLS, and whether TLS is requested: by an `s` after `redis` or `valkey`.
 fn without_tls(url: &str) -> (String, bool) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), false) };
     let scheme = scheme.to_ascii_lowercase();

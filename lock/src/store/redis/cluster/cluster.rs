@@ -1,17 +1,17 @@
 //! A Redis Cluster: sends an operation to the node that serves the slot of its keys.
 //!
-//! A node that does not serve the slot redirects the operation to the one that does. A redirected
-//! operation has not run, so it is sent there at once. When a node cannot be reached, the topology
-//! is refreshed in the background (DESIGN: cluster topology); callers retry as with a single
-//! server.
+//! A node without this slot redirects the operation to the slot's node. A redirected operation has
+//! not run, so the client sends the operation there at once: at most [`MAX_SENDS`] sends within the
+//! attempt's time. When a node cannot be reached, the topology is refreshed in the background;
+//! callers retry as with a single server.
 //!
-//! A not-after is a moment by the clock of the node that it was sent to (DESIGN: late copies).
-//! After a slot has moved, an earlier copy of an operation can only reach the old owner. That
-//! refuses it, or its write is lost because it is not a master any more. The clocks of two nodes
-//! are compared in one case only: to decide whether a release has outlived all copies of its
-//! acquire. If the clock of the new owner is ahead, this is decided too early. If the slot then
-//! moves back within a command timeout, a copy may still be accepted, and its lock stays until its
-//! lease ends. No client holds that lock.
+//! A not-after is a time by the clock of the receiving node. After a slot has moved, an earlier
+//! copy of an operation can only reach the old owner. The old owner refuses the copy, or the copy's
+//! write is lost because this node is no longer a master. The clocks of two nodes are compared in
+//! one case only: to decide whether a release has outlived all copies of its acquire. If the clock
+//! of the new owner is ahead, the decision is too early. If the slot then moves back within a
+//! command timeout, a copy may still be accepted. Its lock stays, without a holder, until the lease
+//! ends.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -70,7 +70,8 @@ impl Cluster {
         &self.refresher.topology
     }
 
-    /// Queries the topology, and connects to one of the nodes.
+    /// Queries the topology, and connects to one of the nodes. Returns the last failure if no node
+    /// can be reached.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline)?;
@@ -84,7 +85,7 @@ impl Cluster {
         Err(failure)
     }
 
-    /// `PING` of all nodes: the first failure.
+    /// Sends `PING` to all nodes. Returns the first failure.
     pub(crate) fn ping(
         &self,
         timeout: Duration,
@@ -101,7 +102,7 @@ impl Cluster {
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
-    /// `INFO` of all nodes: what any of them reports.
+    /// Sends `INFO` to all nodes, and merges the replies.
     pub(crate) fn info(&self, timeout: Duration) -> Info {
         let nodes = self.topology().nodes();
         with_shares(&nodes, Deadline::after(timeout))
@@ -114,7 +115,7 @@ impl Cluster {
             })
     }
 
-    /// The run id of the node that has `key`; `None` if there is none, or it does not tell it.
+    /// The run id of the node of `key`. `None` if there is no node, or the node reports no run id.
     pub(crate) fn run_id(
         &self,
         key: &str,
@@ -196,7 +197,7 @@ impl Cluster {
         self.execute_at(None, operation, timeout, call_generation)
     }
 
-    /// Sends one operation to this node, whatever its keys.
+    /// Sends one operation to node `id`, whatever the keys.
     pub(crate) fn execute_on(
         &self,
         id: ServerId,
@@ -227,8 +228,7 @@ impl Cluster {
         node.send_unread(operation, owed, &mut deadline, call_generation)
     }
 
-    /// The owed replies that were read. A redirection is a failure, and a reason to refresh the
-    /// topology.
+    /// Takes the owed replies. A redirection is a failure, and a reason to refresh the topology.
     pub(crate) fn take_owed_replies(&self) -> Vec<OwedReply> {
         let replies = self.owed_replies.take();
         for failure in replies.iter().filter_map(|OwedReply { reply, .. }| reply.as_ref().err()) {
@@ -239,7 +239,7 @@ impl Cluster {
 
     /// See [`Node::read_unread`].
     pub(crate) fn read_unread(&self) -> bool {
-        // Each is asked, whatever the others say.
+        // `count` reads from every node; `any` would stop at the first node with unread replies.
         self.topology().nodes().iter().filter(|node| node.read_unread()).count() > 0
     }
 
@@ -286,8 +286,8 @@ impl Cluster {
         Err(Failure::refused("TRYAGAIN", "each node redirected the command to another"))
     }
 
-    /// Sends the operations of `source` on the pipeline of one node. What another node serves is
-    /// sent there, one operation after the other.
+    /// Sends the operations of `source` on the pipeline of one node. Operations that this node
+    /// redirects are then sent to their nodes one by one.
     pub(crate) fn run_pipeline<S: PipelineSource>(&self, id: ServerId, source: &mut S) {
         loop {
             let mut redirected = Vec::new();
@@ -307,8 +307,8 @@ impl Cluster {
         }
     }
 
-    /// Executes redirected operations one by one. They share one timeout, and the first failure of
-    /// a connection ends them all: `source` has more to do, which must not wait for them.
+    /// Executes redirected operations one by one. All share one timeout, and the first failure of a
+    /// connection ends them all, because the remaining work of `source` must not wait.
     fn execute_redirected<S: PipelineSource>(&self, source: &mut S, redirected: Redirected<S>) {
         let timeouts = redirected.iter().map(|(request, _)| request.timeout);
         let mut deadline = Deadline::after(timeouts.max().unwrap_or_default());
@@ -333,13 +333,15 @@ impl Cluster {
     }
 }
 
-/// The failure of an operation that was redirected and did not run.
+/// The failure of a redirected operation, which did not run.
 fn not_followed() -> Failure {
     Failure::refused("MOVED", "no time was left to follow the redirection")
 }
 
-/// The slot of all these keys. Otherwise a failure that names a key whose derived names are in
-/// several slots, or a key that is in another slot than the first.
+/// Returns the slot of all these keys.
+///
+/// The failure names a key with derived names in several slots, or else a key outside the slot of
+/// the first key.
 pub(crate) fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
     let cross_slot = |name: &str| Failure::CrossSlot { name: truncated(name) };
     let Some(first) = keys.first() else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! A Redis Cluster: its topology, and the way of an operation to the node that serves its slot.
+//! A Redis Cluster: the topology, and the routing of operations to the nodes of their slots.
 
 pub(crate) mod cluster;
 pub(crate) mod nodes;

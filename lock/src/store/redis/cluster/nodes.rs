@@ -1,4 +1,4 @@
-//! The known nodes of a cluster, each with its connections, and the slots that they serve.
+//! The known nodes of a cluster, each with its own connections, and the slots of the nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,15 +15,15 @@ use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::MasterEndpoint;
 use crate::store::server_id::ServerId;
 
-/// How long a node without slots is kept. A new node serves none yet, while others redirect callers
-/// to it; and a call that began on a node that leaves should end there.
+/// How long a node without slots is retained. A new node serves no slot yet, while nodes redirect
+/// callers to the new node. And calls under way on a leaving node should end there.
 const KEEP_UNUSED: Duration = Duration::from_secs(5);
 
 /// Creates the nodes of one cluster.
 pub(crate) struct NodeFactory {
     pub(crate) access: Access,
     pub(crate) command_timeout: Duration,
-    /// For each node: one that hangs must not use up the connections of the others.
+    /// The limit for each node: a hanging node must not use up the connections to the rest.
     pub(crate) connections: Option<usize>,
     pub(crate) listener: Weak<dyn Listener>,
     pub(crate) owed_replies: Arc<OwedReplies>,
@@ -43,13 +43,13 @@ impl NodeFactory {
     }
 }
 
-/// The nodes of one cluster. Time is an argument of its rules.
+/// The nodes of one cluster. Time is an argument of the methods.
 pub(crate) struct Nodes {
     pub(crate) map: SlotMap,
     factory: Arc<NodeFactory>,
     entries: BTreeMap<ServerId, NodeEntry>,
-    /// Whether channels are sharded, as the first node has reported it. It never changes: all
-    /// clients that share a lock must decide the same.
+    /// Whether channels are sharded, as reported by the first node. Never changes: all clients that
+    /// share a lock must decide the same.
     channels: Option<Channels>,
     /// How often the calls under way were aborted.
     aborts: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Nodes {
 
 struct NodeEntry {
     node: Arc<Node>,
-    /// When it last served a slot or a caller was redirected to it.
+    /// When the node last served a slot or was the target of a redirection.
     used_at: Instant,
 }
 
@@ -73,7 +73,7 @@ impl Nodes {
         self.channels
     }
 
-    /// The first call decides.
+    /// Sets `channels`. Only the first call has an effect.
     pub(crate) fn set_channels(&mut self, channels: Channels) {
         self.channels.get_or_insert(channels);
     }
@@ -86,12 +86,12 @@ impl Nodes {
         self.entries.values().map(|entry| &entry.node)
     }
 
-    /// Any node: it redirects what another serves.
+    /// The id of any node. A node redirects operations on foreign slots.
     pub(crate) fn any(&self) -> Option<ServerId> {
         self.entries.keys().next().copied()
     }
 
-    /// The node at an address, which is created if necessary. `None` after [`close`](Self::close).
+    /// The node at `address`, created if necessary. `None` after [`close`](Self::close).
     pub(crate) fn get_or_create(&mut self, address: &Address, now: Instant) -> Option<Arc<Node>> {
         if self.closed {
             return None;
@@ -100,7 +100,7 @@ impl Nodes {
         let channels = self.channels.unwrap_or(Channels::Everywhere);
         let entry = self.entries.entry(id).or_insert_with(|| {
             let node = Arc::new(self.factory.node(address.clone(), channels));
-            // It refuses the calls that were aborted before, as the other nodes do.
+            // Calls from before the aborts are refused, as on the older nodes.
             (0..self.aborts).for_each(|_| node.abort_calls());
             NodeEntry { node, used_at: now }
         });
@@ -108,9 +108,9 @@ impl Nodes {
         Some(Arc::clone(&entry.node))
     }
 
-    /// One slot is served by the node at `address`, which exists.
+    /// Sets the owner of one slot to the existing node at `address`.
     pub(crate) fn set_owner(&mut self, slot: u16, address: &Address, now: Instant) {
-        // As far as is known, its earlier owner has served it until now.
+        // As far as is known, the slot's earlier owner has served the slot until now.
         let earlier = self.map.owner(slot);
         if let Some(entry) = earlier.and_then(|id| self.entries.get_mut(&id)) {
             entry.used_at = now;
@@ -132,8 +132,8 @@ impl Nodes {
         self.map.learn(ranges)
     }
 
-    /// Removes the nodes that have been unused for [`KEEP_UNUSED`], and returns them. And whether
-    /// other nodes are unused.
+    /// Removes and returns the nodes that have been unused for [`KEEP_UNUSED`]. Also returns
+    /// whether more nodes are unused.
     pub(crate) fn remove_unused(&mut self, now: Instant) -> (Vec<Arc<Node>>, bool) {
         let serving = self.map.serving();
         let (expired, others): (Vec<_>, Vec<_>) = self
@@ -149,12 +149,12 @@ impl Nodes {
         (removed.collect(), !others.is_empty())
     }
 
-    /// The calls under way are aborted, at the nodes that there are and at those to come.
+    /// Counts an abort of the calls under way, for nodes that are created later.
     pub(crate) fn count_abort(&mut self) {
         self.aborts += 1;
     }
 
-    /// No node is created from now on.
+    /// Prevents the creation of nodes from now on.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
@@ -166,7 +166,7 @@ impl Nodes {
 
 #[cfg(test)]
 impl Nodes {
-    /// Nodes that are never connected to.
+    /// Nodes without connections.
     pub(crate) fn for_test() -> Self {
         Self::new(Arc::new(NodeFactory {
             access: Access::default(),

@@ -1,5 +1,9 @@
-//! Queries the topology of a cluster: before the first operation, and in the background whenever
-//! there is a reason (DESIGN: cluster topology).
+//! Queries the topology of a cluster.
+//!
+//! The connecting caller makes the first query, before the first operation. Then one background
+//! thread makes all queries, whenever there is a reason. Every broken connection is a reason, so a
+//! failover is found without a redirection by the dead node. Meanwhile callers use the known
+//! topology.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,22 +26,22 @@ use crate::store::redis::node::subscriber::RedirectSink;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::resp::redirect::Redirection;
 
-/// The time until unused nodes are looked at again.
+/// The interval between checks for unused nodes.
 const UNUSED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Keeps the topology up to date.
+/// Updates the topology.
 pub(crate) struct Refresher {
     pub(crate) topology: Topology,
     /// Queried when no known node answers.
     seeds: Vec<Address>,
     factory: Arc<NodeFactory>,
     timer: RefreshTimer,
-    /// Held by the call that makes the first query. The others wait for it.
+    /// Held by the call that makes the first query. Concurrent calls wait for this query.
     first_refresh: TimedMutex,
-    /// The servers queried. Kept, because each has at most one thread that resolves its host and
-    /// one that asks for credentials.
+    /// The queried servers. Retained, because each server has at most one thread to resolve its
+    /// host and one to call the credentials callback.
     query_servers: Mutex<HashMap<Address, Arc<Server>>>,
-    /// Connections made for queries. Relaxed: a statistic.
+    /// The number of connections for queries. Relaxed: a statistic.
     query_connections: AtomicU64,
     itself: Weak<Self>,
 }
@@ -64,7 +68,7 @@ impl Refresher {
         &self.seeds
     }
 
-    /// Queries the topology, if nothing is known yet: at connect, or at the first call.
+    /// Queries the topology if nothing is known yet: at connect, or at the first call.
     pub(crate) fn ensure_topology(&self, deadline: &mut Deadline) -> Result<(), Failure> {
         if self.topology.channels().is_some() {
             return Ok(());
@@ -79,7 +83,7 @@ impl Refresher {
         self.refresh(deadline).map(drop)
     }
 
-    /// Refreshes the topology in the background. `has_changed` says that it is known to have
+    /// Refreshes the topology in the background. `has_changed`: the topology is known to have
     /// changed.
     pub(crate) fn refresh_soon(&self, has_changed: bool) {
         self.timer.request(has_changed, || {
@@ -101,7 +105,7 @@ impl Refresher {
         }
     }
 
-    /// A node reports that another serves a slot. Returns that node.
+    /// Records the report that the node at `address` serves `slot`. Returns the node.
     pub(crate) fn learn_owner(&self, slot: u16, address: &Address) -> Option<Arc<Node>> {
         let (node, has_changed) = self.topology.set_owner(slot, address)?;
         self.refresh_soon(has_changed);
@@ -118,7 +122,7 @@ impl Refresher {
         self.topology.close();
     }
 
-    /// The thread.
+    /// The body of the background thread.
     fn run(self: Arc<Self>) {
         let mut longest_wait = None;
         while self.timer.wait(longest_wait) {
@@ -127,7 +131,7 @@ impl Refresher {
             self.topology.rebalance();
             // 2. Query a node.
             let refreshed = self.refresh(&mut Deadline::after(self.factory.command_timeout));
-            // 3. Move the channels whose owner has changed, and try again those that were refused.
+            // 3. Move the channels of changed owners, and retry refused subscriptions.
             let all_served = self.topology.rebalance();
             for node in self.topology.nodes() {
                 node.subscriber().retry_unserved();
@@ -135,7 +139,7 @@ impl Refresher {
             // 4. Remove the nodes that have left.
             longest_wait = self.topology.remove_unused().then_some(UNUSED_CHECK_INTERVAL);
             // 5. Pause. Request the next refresh here while a channel has no node, or until the
-            //    replica of a failed node takes over: nothing else may request it.
+            //    replica of a failed node takes over: nothing else may request a refresh.
             if !self.timer.pause(matches!(refreshed, Ok(true))) {
                 break;
             }
@@ -145,19 +149,20 @@ impl Refresher {
         }
     }
 
-    /// Queries one node after the other, until one answers. Returns whether anything has changed.
+    /// Queries one node after another, until a node answers. Returns whether the topology has
+    /// changed.
     fn refresh(&self, deadline: &mut Deadline) -> Result<bool, Failure> {
         let candidates = self.candidates();
         self.query_servers.lock().retain(|address, _| candidates.contains(address));
         let mut failure = None;
         for (address, share) in with_shares(&candidates, *deadline) {
-            // With many nodes a share is short, but it covers some round trips over a long
+            // With many nodes a share is short. Extend it to cover some round trips over a long
             // distance.
             let left = deadline.refresh().left().unwrap_or_default();
             let share = share.max(left.min(self.factory.command_timeout / 4));
             match self.query(address, &mut Deadline::after(share)) {
                 Ok(description) => return Ok(self.topology.learn(&description)),
-                // That the credentials were refused tells more than that another node is down.
+                // Refused credentials are more informative than a later node that is down.
                 Err(_)
                     if matches!(
                         failure,
@@ -169,8 +174,8 @@ impl Refresher {
         Err(failure.unwrap_or_else(|| self.topology.no_node()))
     }
 
-    /// The known nodes in random order, as one may be cut off and know less than the others. Then
-    /// the seeds.
+    /// The addresses to query: the known nodes in random order, because a node that is cut off may
+    /// have outdated information. Then the seeds.
     fn candidates(&self) -> Vec<Address> {
         let nodes = self.topology.nodes();
         let mut candidates: Vec<Address> =
@@ -184,8 +189,8 @@ impl Refresher {
         candidates
     }
 
-    /// Queries a node, on a connection of its own: callers that wait for a reply may use all those
-    /// of its pool.
+    /// Queries a node, on a separate connection: waiting callers may use all connections of the
+    /// pool.
     fn query(&self, address: &Address, deadline: &mut Deadline) -> Result<Description, Failure> {
         let known_channels = self.topology.channels();
         let new = || Arc::new(self.factory.server(address.clone(), Channels::Everywhere));
@@ -197,7 +202,7 @@ impl Refresher {
         self.query_connections.fetch_add(1, Ordering::Relaxed);
         let description = query_description(&mut connection, address, known_channels, deadline);
         description.map_err(|broken| match server.no_reply(broken, ServerTime(0)) {
-            // A query changes nothing, so it does not matter whether it ran.
+            // A query changes nothing, so an unknown outcome counts as not sent.
             Failure::Unknown { reason, .. } => {
                 Failure::NotSent { server: address.to_string(), reason }
             }
@@ -215,7 +220,7 @@ impl RedirectSink for Refresher {
     }
 }
 
-/// Each item with an equal share of the time that is left when its turn comes.
+/// Pairs each item with an equal share of the time left at its turn.
 pub(crate) fn with_shares<T>(
     items: &[T],
     mut deadline: Deadline,

@@ -1,4 +1,5 @@
-//! When to query the topology of a cluster again: as soon as there is a reason, but not too often.
+//! Decides when to query the topology of a cluster again: as soon as there is a reason, but not too
+//! often.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +7,12 @@ use hashed_wheel::Clock;
 
 use crate::model::sync::{Condvar, Mutex, SystemClock};
 
-/// The shortest time between two refreshes. It doubles while they find no change: a node that is
-/// dead and has no replica must not cause a query after each failed command.
+/// The shortest time between two refreshes. The pause doubles while refreshes find no change: a
+/// dead node without a replica must not cause a query after each failed command.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// For how long refreshes go on after a node failed. Its replica may take over only later, and a
-/// renewal is retried after at most three seconds, for at most three seconds.
+/// How long refreshes continue after a node failed. The node's replica may take over only later,
+/// and a renewal is retried after at most three seconds, for at most three seconds.
 const FAILURE_LASTS: Duration = Duration::from_secs(6);
 
 /// One thread refreshes; any number of threads request it.
@@ -27,7 +28,7 @@ struct State {
     running: bool,
     closed: bool,
     pause: Duration,
-    /// Until when the last failure of a node is a reason to refresh.
+    /// The last failure of a node is a reason to refresh until this time.
     failure_until: Option<Instant>,
 }
 
@@ -49,8 +50,8 @@ impl RefreshTimer {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Requests a refresh. `has_changed` says that the topology is known to have changed. If no
-    /// thread is running, `start` starts it; if that fails, the next request tries again.
+    /// Requests a refresh. `has_changed`: the topology is known to have changed. If no thread is
+    /// running, `start` starts a thread; if the start fails, the next request tries again.
     pub(crate) fn request(&self, has_changed: bool, start: impl FnOnce() -> bool) {
         let mut state = self.state.lock();
         state.requested = true;
@@ -63,17 +64,17 @@ impl RefreshTimer {
         self.changed.notify_all();
     }
 
-    /// A node failed. That stays a reason to refresh for a while.
+    /// Records the failure of a node, which is a reason to refresh for [`FAILURE_LASTS`].
     pub(crate) fn note_failure(&self) {
         self.state.lock().failure_until = Some(SystemClock.now() + FAILURE_LASTS);
     }
 
-    /// Whether a node failed a short while ago.
+    /// Whether a node failed within the last [`FAILURE_LASTS`].
     pub(crate) fn has_recent_failure(&self) -> bool {
         self.state.lock().has_recent_failure()
     }
 
-    /// Waits for a request, which is taken, or for `longest`. False on close.
+    /// Waits for a request, and takes the request, for at most `longest`. Returns `false` on close.
     pub(crate) fn wait(&self, longest: Option<Duration>) -> bool {
         let wake_at = longest.map(|longest| SystemClock.now() + longest);
         let mut state = self.state.lock();
@@ -88,7 +89,8 @@ impl RefreshTimer {
         !state.closed
     }
 
-    /// Pauses after a refresh. Requests that come meanwhile share the next one. False on close.
+    /// Pauses after a refresh. Requests during the pause share the next refresh. Returns `false` on
+    /// close.
     pub(crate) fn pause(&self, has_changed: bool) -> bool {
         let mut state = self.state.lock();
         state.pause =
@@ -103,7 +105,7 @@ impl RefreshTimer {
             self.changed.wait_for(&mut state, left);
         }
         if !state.requested && !state.has_recent_failure() {
-            // There is no reason left, so the next one need not wait long.
+            // There is no reason left, so the next refresh need not wait long.
             state.pause = SHORTEST_PAUSE;
         }
         !state.closed

@@ -1,7 +1,7 @@
-//! Which node serves which slot (DESIGN: cluster topology).
+//! Maps each slot of a cluster to the node that serves the slot.
 //!
-//! Each node has an id. The id of a node that was forgotten is not used again: if the node comes
-//! back, it gets another.
+//! Each node has an id. The id of a forgotten node is not used again: a returning node gets a new
+//! id.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,7 +18,7 @@ pub(crate) struct SlotRange {
 }
 
 impl SlotRange {
-    /// The number of its slots.
+    /// The number of slots in the range.
     pub(crate) fn slots(&self) -> usize {
         usize::from(self.last.saturating_sub(self.first)) + 1
     }
@@ -26,16 +26,17 @@ impl SlotRange {
 
 #[derive(Debug)]
 pub(crate) struct SlotMap {
-    /// One for each slot.
+    /// The owner of each slot.
     owners: Vec<Option<ServerId>>,
     ids: HashMap<Address, ServerId>,
     next_id: u32,
-    /// The earlier owners of slots whose new owner was not compared with them yet: single slots
-    /// that were redirected, and slots that no node serves now.
+    /// Earlier owners not yet compared with the slot's new owner: for redirected single slots, and
+    /// for slots without an owner.
     earlier_owners: HashMap<u16, ServerId>,
     /// The number of takeovers and restarts.
     moves: u64,
-    /// For each slot, the value of `moves` after its last one. Empty before the first.
+    /// For each slot, the value of `moves` after its last takeover or restart. Empty before the
+    /// first.
     moved_at: Vec<u64>,
 }
 
@@ -51,12 +52,12 @@ impl SlotMap {
         }
     }
 
-    /// The node that serves a slot.
+    /// The node of a slot.
     pub(crate) fn owner(&self, slot: u16) -> Option<ServerId> {
         self.owners.get(usize::from(slot)).copied().flatten()
     }
 
-    /// The id of the node at an address. A new node gets one.
+    /// The id of the node at `address`. A new node gets a new id.
     pub(crate) fn id_of(&mut self, address: &Address) -> ServerId {
         if let Some(id) = self.ids.get(address) {
             return *id;
@@ -67,7 +68,7 @@ impl SlotMap {
         id
     }
 
-    /// One slot is served by this node.
+    /// Sets the owner of one slot to the node at `address`. Returns the node's id.
     pub(crate) fn set_owner(&mut self, slot: u16, address: &Address) -> ServerId {
         let id = self.id_of(address);
         if let Some(owner) = self.owners.get_mut(usize::from(slot))
@@ -78,7 +79,7 @@ impl SlotMap {
         id
     }
 
-    /// Replaces the owners of all slots. Slots outside the ranges have none. Returns whether
+    /// Replaces the owners of all slots. Slots outside the ranges have no owner. Returns whether
     /// anything has changed.
     pub(crate) fn learn(&mut self, ranges: &[SlotRange]) -> bool {
         let mut owners = vec![None; usize::from(SLOTS)];
@@ -97,10 +98,14 @@ impl SlotMap {
         has_changed
     }
 
-    /// Counts slots that were taken over (DESIGN: failover). A master that gives a slot away
-    /// serves others and stays a master. If the earlier owner serves nothing any more, it died or
-    /// became a replica, and its replica took over without the writes that had not reached it. A
-    /// master that gave its last slot away looks the same.
+    /// Counts a takeover of slots by a replica as one move. Holds are verified and recent releases
+    /// sent again after a move, because the replica may lack the latest writes.
+    ///
+    /// A master that gives a slot away still serves slots and stays a master: no takeover. If the
+    /// earlier owner serves no slot any more, this node died or became a replica, and its own
+    /// replica took over. A single redirection does not show the difference, so the earlier owner
+    /// is retained until the whole topology is known. A master that gave its last slot away looks
+    /// like a dead master; some holds are then verified needlessly.
     fn count_takeovers(&mut self, before: &[Option<ServerId>]) {
         let serving = self.serving();
         let mut earlier_owners = std::mem::take(&mut self.earlier_owners);
@@ -114,7 +119,7 @@ impl SlotMap {
                         taken_over.push(slot);
                     }
                 }
-                // Its next owner is compared later.
+                // Compared with the slot's next owner later.
                 (Some(earlier), None) => drop(self.earlier_owners.insert(slot, earlier)),
                 (None, _) => {}
             }
@@ -146,7 +151,7 @@ impl SlotMap {
         self.moves
     }
 
-    /// Whether there was one for this slot after the first `moves`.
+    /// Whether this slot was taken over, or its node restarted, after the first `moves`.
     pub(crate) fn has_moved(&self, slot: u16, moves: u64) -> bool {
         self.moved_at(slot) > moves
     }
@@ -155,10 +160,10 @@ impl SlotMap {
         self.moved_at.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
-    /// The nodes that serve a slot.
+    /// The nodes with at least one slot.
     pub(crate) fn serving(&self) -> BTreeSet<ServerId> {
         let mut serving = BTreeSet::new();
-        // Most neighbours have the same owner, which is inserted once.
+        // Most neighbours have the same owner: insert each run's owner once.
         let mut before = None;
         for owner in &self.owners {
             if *owner != before {
@@ -169,7 +174,7 @@ impl SlotMap {
         serving
     }
 
-    /// Forgets a node that serves nothing.
+    /// Forgets a node without slots.
     pub(crate) fn forget(&mut self, forgotten: ServerId) {
         self.ids.retain(|_, id| *id != forgotten);
     }

@@ -1,4 +1,4 @@
-//! Asks a node of a cluster which node serves which slots, and whether it has sharded channels.
+//! Queries the slots of a cluster's nodes, and whether the cluster has sharded channels.
 
 use crate::ops::value::Value;
 use crate::store::failure::Failure;
@@ -17,15 +17,15 @@ pub(crate) struct Description {
     pub(crate) channels: Channels,
 }
 
-/// Asks a node for its description of the cluster. `asked` is its address, and `channels` what is
-/// known already. The inner failure is an error reply.
+/// Queries a node for its description of the cluster. `asked` is the node's address, and `channels`
+/// the result of an earlier query. The inner failure is an error reply.
 pub(crate) fn query_description(
     connection: &mut Connection,
     asked: &Address,
     channels: Option<Channels>,
     deadline: &mut Deadline,
 ) -> Result<Result<Description, Failure>, Broken> {
-    // Every version supports it; its successor, CLUSTER SHARDS, needs 7.0.
+    // Every version supports this command; its successor, `CLUSTER SHARDS`, needs 7.0.
     let packed = Command::of(&["CLUSTER", "SLOTS"]);
     connection.set_bounds(Bounds::SLOTS);
     let reply = connection.call(&packed, deadline)?;
@@ -58,8 +58,8 @@ pub(crate) fn query_description(
     Ok(Ok(Description { ranges, channels }))
 }
 
-/// Asks as Redisson does, because both must decide the same: channels are sharded if the node
-/// answers this without an error.
+/// Queries as Redisson does, because both must decide the same: channels are sharded if the node
+/// answers the command without an error.
 fn query_channels(
     connection: &mut Connection,
     deadline: &mut Deadline,

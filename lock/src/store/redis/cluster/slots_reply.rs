@@ -5,13 +5,13 @@ use crate::store::redis::address::url::Address;
 use crate::store::redis::cluster::slot_map::SlotRange;
 use crate::store::redis::resp::slot::SLOTS;
 
-/// Parses the reply of the node `asked`: for each range its ends and its nodes, the master first.
+/// Parses the reply of the node `asked`: for each range both ends and the nodes, the master first.
 /// `None` if the reply has another form, or the ranges contain more than all slots.
 pub(crate) fn parse_ranges(value: &Value, asked: &Address) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = value else { return None };
     let parsed: Option<Vec<_>> = ranges.iter().map(|range| parse_range(range, asked)).collect();
-    // A slot has one master, so there are no more masters than slots. For each of them the client
-    // makes connections.
+    // A slot has one master, so there are no more masters than slots. This bounds the number of
+    // connections.
     parsed.filter(|ranges| ranges.iter().map(SlotRange::slots).sum::<usize>() <= usize::from(SLOTS))
 }
 
@@ -24,7 +24,7 @@ fn parse_range(value: &Value, asked: &Address) -> Option<SlotRange> {
     let [host, Value::Integer(port), ..] = master.as_slice() else { return None };
     let host = match host {
         Value::Text(host) => host,
-        // Without a host, it is the host that was asked.
+        // Without a host, the node is on the host of `asked`.
         _ => "",
     };
     let address = asked.beside(host, u16::try_from(*port).ok()?)?;

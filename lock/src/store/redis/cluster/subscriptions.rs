@@ -1,4 +1,9 @@
-//! At which node of a cluster each channel is subscribed.
+//! Assigns each channel to a node of a cluster, where the channel is subscribed.
+//!
+//! A channel is subscribed at the node of its slot, where both sharded and unsharded messages
+//! arrive. When a slot moves, the server ends the subscriptions of its channels. Each channel is
+//! subscribed again at once, because the refusal names the new node. Once the new node has
+//! confirmed, waiters query their locks, so no message in between is missed.
 //!
 //! Lock order: the waiters, then the lock here, then the nodes and the state of a subscriber. No
 //! listener is called with the lock held.
@@ -18,14 +23,14 @@ pub(crate) struct ClusterSubscriptions {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The node of each channel, or `None` while no node serves its slot. Its waiters poll then.
+    /// The node of each channel. `None` while no node serves the channel's slot; waiters then poll.
     owners: BTreeMap<Arc<str>, Option<ServerId>>,
-    /// Nodes with commands that were not flushed yet.
+    /// Nodes with unflushed commands.
     unflushed: BTreeSet<ServerId>,
 }
 
 impl ClusterSubscriptions {
-    /// Subscribes a channel at the node that serves it. Returns whether there is one.
+    /// Subscribes a channel at the node of its slot. Returns whether there is a node.
     pub(crate) fn subscribe(&self, channel: &Arc<str>, nodes: &RwLock<Nodes>) -> bool {
         let mut state = self.state.lock();
         // Read under the lock: if the owner changes later, `rebalance` finds the channel here.
@@ -43,7 +48,7 @@ impl ClusterSubscriptions {
         }
     }
 
-    /// Sends the commands of the nodes that have any.
+    /// Sends the unflushed commands of all nodes.
     pub(crate) fn flush(&self, nodes: &RwLock<Nodes>) {
         let unflushed = std::mem::take(&mut self.state.lock().unflushed);
         for id in unflushed {
@@ -54,8 +59,8 @@ impl ClusterSubscriptions {
         }
     }
 
-    /// Moves every channel to the node that serves it now; call [`flush`](Self::flush) afterwards.
-    /// Returns whether each channel has one.
+    /// Moves every channel to the current node of its slot; call [`flush`](Self::flush) afterwards.
+    /// Returns whether every channel has a node.
     pub(crate) fn rebalance(&self, nodes: &RwLock<Nodes>) -> bool {
         let mut state = self.state.lock();
         let nodes = nodes.read();
@@ -73,7 +78,8 @@ impl ClusterSubscriptions {
     }
 }
 
-/// Unsubscribes a channel at its earlier owner, if that is another, and subscribes it at its owner.
+/// Unsubscribes a channel at its earlier owner, if different, and subscribes the channel at
+/// `owner`.
 fn resubscribe(
     channel: &Arc<str>,
     earlier: Option<ServerId>,

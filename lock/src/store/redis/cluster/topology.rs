@@ -1,5 +1,4 @@
-//! What is known of a cluster: its nodes, the slots that they serve, and the channels that are
-//! subscribed at them (DESIGN: cluster topology).
+//! The known state of a cluster: the nodes, their slots, and the channels subscribed at each node.
 
 use std::ops::Add;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::store::server_id::ServerId;
 pub(crate) struct Topology {
     nodes: RwLock<Nodes>,
     subscriptions: ClusterSubscriptions,
-    /// Connections to nodes that were removed. Relaxed: a statistic.
+    /// The number of connections to removed nodes. Relaxed: a statistic.
     removed_connections: AtomicU64,
 }
 
@@ -40,14 +39,13 @@ impl Topology {
         self.nodes.read().channels()
     }
 
-    /// The node that serves a slot.
+    /// The node of a slot.
     pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let nodes = self.nodes.read();
         nodes.get(nodes.map.owner(slot)?).cloned()
     }
 
-    /// The id of the node that serves a slot, or else of any node, which redirects what it does not
-    /// serve.
+    /// The id of the node of a slot, or else of any node. Any node redirects the operation.
     pub(crate) fn owner_or_any(&self, slot: u16) -> Option<ServerId> {
         let nodes = self.nodes.read();
         nodes.map.owner(slot).or_else(|| nodes.any())
@@ -61,17 +59,18 @@ impl Topology {
         self.nodes.read().iter().cloned().collect()
     }
 
-    /// The nodes that serve a slot.
+    /// The nodes with at least one slot.
     pub(crate) fn serving(&self) -> Vec<ServerId> {
         self.nodes.read().map.serving().into_iter().collect()
     }
 
-    /// The node at an address, which is created if necessary. `None` after [`close`](Self::close).
+    /// The node at `address`, created if necessary. `None` after [`close`](Self::close).
     pub(crate) fn get_or_create(&self, address: &Address) -> Option<Arc<Node>> {
         self.nodes.write().get_or_create(address, SystemClock.now())
     }
 
-    /// One slot is served by the node at `address`. Returns the node, and whether that is new.
+    /// Sets the owner of one slot to the node at `address`. Returns the node, and whether the owner
+    /// has changed.
     pub(crate) fn set_owner(&self, slot: u16, address: &Address) -> Option<(Arc<Node>, bool)> {
         let (mut nodes, now) = (self.nodes.write(), SystemClock.now());
         let node = nodes.get_or_create(address, now)?;
@@ -95,7 +94,7 @@ impl Topology {
         let replaced: Vec<_> = replaced.iter().filter_map(|id| nodes.get(*id).cloned()).collect();
         let all: Vec<_> = nodes.iter().cloned().collect();
         drop(nodes);
-        // The renewal thread may still wait for a replaced node that hangs. It has to look for its
+        // The renewal thread may still wait for a replaced node that hangs, and has to renew its
         // holds at their new owners.
         for node in replaced {
             node.pipeline().abort();
@@ -111,7 +110,7 @@ impl Topology {
         self.nodes.read().map.moves()
     }
 
-    /// Whether there was one for the slot of `key` after the first `moves`.
+    /// Whether the slot of `key` was taken over, or its node restarted, after the first `moves`.
     pub(crate) fn has_moved(&self, key: &str, moves: u64) -> bool {
         self.nodes.read().map.has_moved(slot_of(key), moves)
     }
@@ -120,7 +119,7 @@ impl Topology {
         self.nodes.write().map.count_restart(id);
     }
 
-    /// Subscribes a channel at the node that serves it. Returns whether there is one.
+    /// Subscribes a channel at the node of its slot. Returns whether there is a node.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) -> bool {
         self.subscriptions.subscribe(channel, &self.nodes)
     }
@@ -129,24 +128,25 @@ impl Topology {
         self.subscriptions.unsubscribe(channel, &self.nodes);
     }
 
-    /// Sends what the subscription connections of all nodes have to send.
+    /// Sends the unflushed commands of the subscription connections of all nodes.
     pub(crate) fn flush(&self) {
         self.subscriptions.flush(&self.nodes);
     }
 
-    /// Moves every channel to the node that serves it. Returns whether each has one.
+    /// Moves every channel to the current node of its slot. Returns whether every channel has a
+    /// node.
     pub(crate) fn rebalance(&self) -> bool {
         let all_served = self.subscriptions.rebalance(&self.nodes);
         self.flush();
         all_served
     }
 
-    /// Removes the nodes that have been unused for a while. Returns whether other nodes are unused.
+    /// Removes the nodes that have been unused for a while. Returns whether more nodes are unused.
     pub(crate) fn remove_unused(&self) -> bool {
         let (removed, others) = self.nodes.write().remove_unused(SystemClock.now());
         for node in removed {
             self.removed_connections.fetch_add(node.connections_made(), Ordering::Relaxed);
-            // Its other connections end with the calls that use them.
+            // Connections in use end with the calls that use them.
             node.subscriber().close();
             // The renewal worker of this node has nothing left to do.
             node.server().notify_move_listeners();
@@ -161,7 +161,7 @@ impl Topology {
         nodes.iter().map(|node| node.connections()).fold(removed, Connections::add)
     }
 
-    /// The failure when no node can be asked for a slot.
+    /// The failure if no node can be queried for a slot.
     pub(crate) fn no_node(&self) -> Failure {
         if self.nodes.read().is_closed() {
             return Failure::Closed;
@@ -169,7 +169,7 @@ impl Topology {
         Failure::refused("CLUSTERDOWN", "no node is known to serve the slot")
     }
 
-    /// Ends the calls under way, and refuses them at nodes that are created later.
+    /// Aborts the calls under way, also at nodes that are created later.
     pub(crate) fn abort_calls(&self) {
         let nodes: Vec<_> = {
             let mut nodes = self.nodes.write();

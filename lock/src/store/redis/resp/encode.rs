@@ -5,18 +5,18 @@ use itoa::Buffer;
 use crate::model::owner::Owner;
 use crate::ops::WRITE;
 
-/// A command that is being encoded.
+/// A command under construction.
 #[derive(Debug)]
 pub(crate) struct Command<'a> {
     packed: &'a mut Vec<u8>,
 }
 
-/// The bytes of a word beside its text: its length, and two ends of lines.
+/// The bytes of a word besides its text: the length, and two ends of lines.
 const WORD_OVERHEAD: usize = 16;
 
 impl<'a> Command<'a> {
-    /// An empty command behind what `packed` has, with room for `words` words of about `bytes`
-    /// bytes together.
+    /// Begins a command after the contents of `packed`, with room for `words` words of about
+    /// `bytes` bytes in total.
     pub(crate) fn append(packed: &'a mut Vec<u8>, words: usize, bytes: usize) -> Self {
         packed.reserve(bytes + WORD_OVERHEAD * (words + 1));
         header(b'*', words, packed);
@@ -34,7 +34,7 @@ impl<'a> Command<'a> {
         packed
     }
 
-    // Not inlined: a command has a dozen, and the code of each would be fetched.
+    // Not inlined: a command has a dozen words, and each inlined copy would be fetched.
     #[inline(never)]
     pub(crate) fn word(&mut self, word: &[u8]) {
         header(b'$', word.len(), self.packed);
@@ -42,7 +42,7 @@ impl<'a> Command<'a> {
         self.end_line();
     }
 
-    /// A word in parts.
+    /// Appends a word given in parts.
     pub(crate) fn word_of(&mut self, parts: &[&str]) {
         header(b'$', parts.iter().map(|part| part.len()).sum(), self.packed);
         for part in parts {
@@ -55,12 +55,12 @@ impl<'a> Command<'a> {
         self.word(Buffer::new().format(number).as_bytes());
     }
 
-    /// An owner's text.
+    /// Appends an owner's text.
     pub(crate) fn owner(&mut self, owner: &Owner) {
         self.owner_and(owner, "");
     }
 
-    /// An owner's text with the suffix of a writer.
+    /// Appends an owner's text with the suffix of a writer.
     pub(crate) fn writer(&mut self, owner: &Owner) {
         self.owner_and(owner, WRITE);
     }
@@ -82,9 +82,9 @@ impl<'a> Command<'a> {
     }
 }
 
-/// A line with the number of words, or of bytes, that follow.
+/// Appends a line with the number of words or bytes to follow.
 fn header(kind: u8, number: usize, text: &mut Vec<u8>) {
-    // Nearly all have one digit or two.
+    // Nearly all numbers have one or two digits.
     let digit = |digit: usize| b'0'.wrapping_add(u8::try_from(digit % 10).unwrap_or(0));
     match number {
         0..10 => text.extend_from_slice(&[kind, digit(number), b'\r', b'\n']),

@@ -1,4 +1,4 @@
-//! The Redis protocol: commands are encoded, replies are decoded, redirections are parsed.
+//! The Redis protocol: encodes commands, decodes replies, and parses redirections.
 
 pub(crate) mod decode;
 pub(crate) mod encode;

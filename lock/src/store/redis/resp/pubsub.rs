@@ -1,16 +1,19 @@
-//! The commands of messages: in a cluster they go to all nodes, or are sharded, where a channel has
-//! a slot as a key has.
+//! The commands for messages. In a cluster, messages are sent to all nodes, or sharded: a channel
+//! then has a slot, like a key.
+//!
+//! Messages are sharded exactly when Redisson does so. One exception is the channel of a latch with
+//! braces in its name. This channel is in another slot than the latch, where Redisson's scripts
+//! fail, so its messages are sent to all nodes.
 
 use crate::model::name::lies_apart;
 use crate::store::redis::resp::encode::Command;
 
-/// Whether channels are sharded. All clients that share a lock must decide the same, or do not get
-/// each other's messages.
+/// Whether channels are sharded. All clients of a lock must decide the same, or miss messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// Every node of a cluster has the messages.
     Everywhere,
-    /// Only the node of the channel's slot has them.
+    /// Only the node of the channel's slot has the messages.
     Sharded,
 }
 
@@ -22,7 +25,7 @@ impl Channels {
         }
     }
 
-    /// Encodes a command that subscribes one channel, so that its reply is about that one.
+    /// Encodes a command to subscribe one channel, so its reply concerns only this channel.
     pub(crate) fn subscribe(self, channel: &str, packed: &mut Vec<u8>) {
         let verb = if self.is_sharded(channel) { "SSUBSCRIBE" } else { "SUBSCRIBE" };
         packed.extend(Command::of(&[verb, channel]));

@@ -1,28 +1,27 @@
-//! Redirections: how a node that does not serve a key names the one that does. A redirected command
-//! has not run.
+//! Redirections: a node names another node for a slot. A redirected command has not run.
 
 use crate::store::redis::address::url::Address;
 use crate::store::redis::resp::slot::SLOTS;
 
-/// The command is to be sent to another node.
+/// The destination of a redirected command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirection {
-    /// `MOVED`: that node serves the slot from now on.
+    /// `MOVED`: node `to` serves the slot from now on.
     Moved { slot: u16, to: Address },
-    /// `ASK`: that node may already have the key, whose slot is being migrated. For this command
-    /// only, after `ASKING`.
+    /// `ASK`: the slot is migrating, and node `to` may already have the key. For this command only,
+    /// after `ASKING`.
     Ask { to: Address },
 }
 
 impl Redirection {
-    /// Parses an error reply of the node `asked`.
+    /// Parses an error reply of the node `asked`. Returns `None` if the reply is no redirection.
     pub(crate) fn parse(code: &str, message: &str, asked: &Address) -> Option<Self> {
         if code != "MOVED" && code != "ASK" {
             return None;
         }
         let (slot, place) = message.trim().split_once(' ')?;
         let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
-        // An IPv6 address comes without brackets.
+        // An IPv6 address has no brackets here.
         let (host, port) = place.trim().rsplit_once(':')?;
         let to = asked.beside(host, port.parse().ok()?)?;
         Some(if code == "MOVED" { Self::Moved { slot, to } } else { Self::Ask { to } })

@@ -9,14 +9,16 @@ pub(crate) fn slot_of(key: &str) -> u16 {
     checksum(tag(key).unwrap_or(key)) % SLOTS
 }
 
-/// Whether all names that are derived from this one lie in its slot. They do not if it has braces
-/// that are not a hash tag: a derived name, with braces around it or a prefix, then has another
-/// tag.
+/// Whether all names derived from `key` are in the slot of `key`.
+///
+/// Not so if the key has braces without a hash tag: a derived name, with braces around the key or a
+/// prefix, then has another tag. Keys of this form are refused for every operation. Otherwise a
+/// lock could be acquired and not released. The form decides, because slots may agree by chance.
 pub(crate) fn keeps_together(key: &str) -> bool {
     tag(key.as_bytes()).is_some() || !key.contains(['{', '}'])
 }
 
-/// The hash tag: what is between the first `{` and the first `}` after it, unless that is empty.
+/// The hash tag: the text between the first `{` and the next `}`, unless empty.
 fn tag(key: &[u8]) -> Option<&[u8]> {
     let opened = key.iter().position(|byte| *byte == b'{')?;
     let rest = key.get(opened + 1..)?;
@@ -32,7 +34,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     })
 }
 
-/// What each byte contributes to the checksum.
+/// The contribution of each byte to the checksum.
 const TABLE: [u16; 256] = {
     let mut table = [0; 256];
     let mut byte = 0_u16;

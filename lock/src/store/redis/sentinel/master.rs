@@ -1,4 +1,4 @@
-//! Where a server is: at a fixed address, or where the sentinels say that the master is.
+//! The address of a server: fixed, or the master reported by sentinels.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) enum MasterEndpoint {
     Followed(Box<Master>),
 }
 
-/// The master of a name, as far as the sentinels have reported it.
+/// The master of a name, as reported by the sentinels.
 #[derive(Debug)]
 pub(crate) struct Master {
     pub(crate) sentinels: Sentinels,
@@ -30,9 +30,9 @@ pub(crate) struct Master {
 #[derive(Debug, Default)]
 struct State {
     known: Option<MasterReport>,
-    /// Whether the sentinels are to be asked before another connection is made.
+    /// Whether the sentinels must be queried before another connection is made.
     stale: bool,
-    /// Whether a thread is asking them. The others wait for its result.
+    /// Whether a thread is querying the sentinels. Concurrent queries wait for its result.
     querying: bool,
     /// Why the last query failed.
     failure: Option<Failure>,
@@ -42,11 +42,11 @@ struct State {
     closed: bool,
 }
 
-/// How long sentinels may take to tell each other of a failover. Until then, sentinels that know
-/// less are not a majority that takes it back.
+/// How long a failover may take to reach all sentinels. Until then, a majority of outdated
+/// sentinels cannot revert the failover.
 const SPREADS_IN: Duration = Duration::from_secs(10);
 
-/// The only thread that asks the sentinels. When it is dropped, another may.
+/// The right to query the sentinels, for one thread at a time. Dropped to admit another thread.
 struct Querying<'a>(&'a Master);
 
 impl<'a> Querying<'a> {
@@ -63,12 +63,12 @@ impl Drop for Querying<'_> {
     }
 }
 
-/// What a report changed.
+/// The effect of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MasterChange {
-    /// The master is where it was, or was not known before.
+    /// The address is unchanged, or was unknown before.
     Unchanged,
-    /// The master was elsewhere until now. Connections to that server must be shut.
+    /// The address has changed. Connections to the old server must be shut.
     Moved,
 }
 
@@ -77,32 +77,32 @@ impl Master {
         Self { sentinels, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Where it is, unless what is known may be stale.
+    /// The known address, unless it may be stale.
     pub(crate) fn address(&self) -> Option<Address> {
         let state = self.state.lock();
         state.known.as_ref().filter(|_| !state.stale).map(|known| known.address.clone())
     }
 
-    /// How often it moved. Read it before anything that might fail because it has.
+    /// The number of failovers. Read this number before any step that a failover might break.
     pub(crate) fn failovers(&self) -> u64 {
         self.state.lock().failovers
     }
 
-    /// The server at that address may be gone, or a master no more. Ignored if the master has moved
-    /// from there meanwhile.
+    /// Marks `address` as stale: its server may be gone, or no longer be the master. Ignored if the
+    /// master has moved meanwhile.
     pub(crate) fn suspect(&self, address: &Address) {
         let mut state = self.state.lock();
         state.stale |= state.is_at(address);
     }
 
-    /// The server at the known address is not the master.
+    /// Marks the known address as stale: its server is not the master.
     pub(crate) fn invalidate(&self) {
         self.state.lock().stale = true;
     }
 
-    /// Asks the sentinels, or waits for the result of a thread that does.
+    /// Queries the sentinels, or waits for the result of another thread's query.
     pub(crate) fn query(&self, deadline: &mut Deadline) -> Result<MasterChange, Failure> {
-        // 1. One thread asks at a time; the others share its result.
+        // 1. One thread queries at a time; concurrent callers share the result.
         let (known, before, querying) = {
             let mut state = self.state.lock();
             if state.querying {
@@ -121,12 +121,13 @@ impl Master {
             let querying = Querying::begin(self, &mut state);
             (state.known.clone(), state.failure.take(), querying)
         };
-        // 2. Ask with the state unlocked. A thread without time left reports the failure before.
+        // 2. Query with the state unlocked. Without time left, report the earlier failure.
         let report = match deadline.refresh().left() {
             Ok(_) => self.sentinels.find_master(known.as_ref(), deadline),
             Err(_) => Err(before.unwrap_or_else(|| self.sentinels.failure("no time was left"))),
         };
-        // 3. Take the report over, unless a newer one came meanwhile or it is a step back.
+        // 3. Adopt the report, unless a newer report has arrived meanwhile or the report reverts a
+        //    failover.
         let mut state = self.state.lock();
         let change = match report {
             Ok(report) if known != state.known && !state.is_newer(&report) => {
@@ -152,8 +153,8 @@ impl Master {
         change
     }
 
-    /// Takes over the report of one sentinel if it is of a later failover than what is known. While
-    /// nothing is known, one report is not enough.
+    /// Adopts one sentinel's report if its epoch is higher than the known epoch. Without a known
+    /// report, a single report is not enough.
     pub(crate) fn update(&self, report: MasterReport) -> MasterChange {
         let mut state = self.state.lock();
         if state.known.is_none() || !state.is_newer(&report) {
@@ -165,8 +166,8 @@ impl Master {
         change
     }
 
-    /// Waits until it has moved since `failovers` was read, for at most `timeout`. False if it has
-    /// not by then. True also if this is closed meanwhile.
+    /// Waits for a failover after the first `failovers`, for at most `timeout`. Returns `false` on
+    /// timeout, and `true` after a failover or [`close`](Self::close).
     pub(crate) fn wait_for_failover(&self, failovers: u64, timeout: Duration) -> bool {
         let mut deadline = Deadline::after(timeout);
         let mut state = self.state.lock();

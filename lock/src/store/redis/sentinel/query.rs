@@ -1,6 +1,7 @@
-//! Asks sentinels where the master is: several of them, each within its share of the time.
+//! Queries sentinels for the address of the master, one after another.
 //!
-//! What their replies mean together is decided in `report` (DESIGN: sentinel).
+//! Each sentinel gets a share of the time, so a hanging sentinel costs one share. Parallel queries
+//! would need a thread for each sentinel. `report` combines the replies.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::store::redis::sentinel::report::{
     MasterReport, decide, is_clear, known_sentinels, parse_address, parse_epoch,
 };
 
-/// The longest that one sentinel may take, when others can be asked.
+/// The maximum time for one sentinel, when more sentinels can be queried.
 const MAX_SHARE: Duration = Duration::from_millis(500);
 
 /// The sentinels of one master.
@@ -33,9 +34,9 @@ pub(crate) struct Sentinels {
     name: String,
     access: Access,
     timeout: Duration,
-    /// The configured ones.
+    /// The configured sentinels.
     seeds: Vec<Address>,
-    /// The seeds, and those that a sentinel named.
+    /// The seeds, and further sentinels named by a sentinel.
     all: Mutex<Vec<Arc<Sentinel>>>,
     sockets: Sockets,
 }
@@ -44,7 +45,7 @@ pub(crate) struct Sentinels {
 pub(crate) struct Sentinel {
     pub(crate) address: Address,
     resolver: Resolver,
-    /// Whether its last query got no reply. Relaxed: it only decides which is asked first.
+    /// Whether the last query got no reply. Relaxed: this only decides the order of queries.
     silent: AtomicBool,
 }
 
@@ -64,17 +65,18 @@ impl Sentinels {
         &self.name
     }
 
-    /// The seeds first.
+    /// All known sentinels, the seeds first.
     pub(crate) fn all(&self) -> Vec<Arc<Sentinel>> {
         self.all.lock().clone()
     }
 
-    /// Shuts every connection to a sentinel, and refuses those that are being made.
+    /// Shuts every connection to a sentinel, and refuses new connections.
     pub(crate) fn shut(&self) {
         self.sockets.shut_all();
     }
 
-    /// Asks sentinels until it is clear where the master is. `known` is what is known so far.
+    /// Queries sentinels until the address of the master is clear. `known` is the latest known
+    /// report.
     pub(crate) fn find_master(
         &self,
         known: Option<&MasterReport>,
@@ -89,7 +91,7 @@ impl Sentinels {
             let mut unasked = u32::try_from(group.len()).unwrap_or(u32::MAX);
             for sentinel in group {
                 let Ok(left) = deadline.refresh().left() else { break };
-                // One share is left for the connection to the master.
+                // The last share is for the connection to the master.
                 let share = left / unasked.saturating_add(1);
                 unasked = unasked.saturating_sub(1);
                 let mut deadline = Deadline::after(share.min(MAX_SHARE));
@@ -104,7 +106,7 @@ impl Sentinels {
                     break;
                 }
             }
-            // The silent ones are asked only if the others have reported nothing recent.
+            // Silent sentinels are queried only if the rest report nothing recent.
             if reports.iter().any(|report| known.is_none_or(|known| report.epoch >= known.epoch)) {
                 break;
             }
@@ -118,7 +120,7 @@ impl Sentinels {
         decide(&reports, all.len(), known).map_err(|reason| self.failure(&reason))
     }
 
-    /// Asks one, on a `kept` connection or a new one, and returns the connection.
+    /// Queries one sentinel, on the connection `kept` or a new connection. Returns the connection.
     pub(crate) fn query(
         &self,
         sentinel: &Sentinel,
@@ -130,14 +132,14 @@ impl Sentinels {
             let report = self.query_on(&mut connection, sentinel, deadline)?;
             Ok((report, connection))
         });
-        // A sentinel that does not know the name is not silent.
+        // A sentinel with an error reply is not silent, for example if the name is unknown.
         let answered = result.is_ok() || matches!(result, Err(Failure::Refused { .. }));
         sentinel.silent.store(!answered, Ordering::Relaxed);
         result
     }
 
-    /// For how long the master has to be silent until a sentinel takes it for dead, as far as a
-    /// sentinel tells it.
+    /// How long the master has to be silent before the sentinels consider it dead. `None` if no
+    /// sentinel reports this time.
     pub(crate) fn down_after(&self, deadline: &mut Deadline) -> Option<Duration> {
         let all = self.all();
         let mut unasked = u32::try_from(all.len()).unwrap_or(u32::MAX);
@@ -160,7 +162,7 @@ impl Sentinels {
         })
     }
 
-    /// An authenticated connection.
+    /// Returns an authenticated connection to a sentinel.
     pub(crate) fn connect(
         &self,
         sentinel: &Sentinel,
@@ -187,8 +189,7 @@ impl Sentinels {
         Ok(connection)
     }
 
-    /// Where the master is, how many failovers there were, and which other sentinels there are: in
-    /// one round trip.
+    /// Queries the address of the master, the epoch, and the known sentinels, in one round trip.
     fn query_on(
         &self,
         connection: &mut Connection,
@@ -196,8 +197,8 @@ impl Sentinels {
         deadline: &mut Deadline,
     ) -> Result<MasterReport, Failure> {
         let mut packed = Vec::new();
-        // The epoch first: if a failover comes in between, the epoch is too small for the address
-        // and not too large.
+        // The epoch first: after a failover in between, the epoch is too small for the address, but
+        // never too large.
         for verb in ["MASTER", "SENTINELS", "GET-MASTER-ADDR-BY-NAME"] {
             packed.extend(Command::of(&["SENTINEL", verb, &self.name]));
         }
@@ -206,9 +207,9 @@ impl Sentinels {
         connection.send(&packed, deadline).map_err(failure)?;
         let mut receive = || connection.receive(deadline).map_err(failure);
         let (master, others, address) = (receive()?, receive()?, receive()?);
-        // A user that may ask only for the address cannot tell a new report from an old one, and
-        // finds no other sentinels. An error of another kind is repeated for the address, or means
-        // that the name is not known.
+        // Without permission for both commands, the user can neither tell a new report from an old
+        // report nor find more sentinels. Any other error also occurs for the address, or means
+        // that the name is unknown.
         for reply in [&master, &others] {
             if let Value::Refusal { code, message } = reply
                 && code == "NOPERM"
@@ -237,8 +238,8 @@ impl Sentinels {
         Ok(MasterReport { address, epoch: parse_epoch(&master) })
     }
 
-    /// Remembers the sentinels that one names, instead of those that another named before: some may
-    /// be gone for good.
+    /// Replaces the known sentinels by the sentinels that `source` names: some may be gone for
+    /// good.
     fn learn(&self, source: &Sentinel, others: &Value) {
         let Some(addresses) = known_sentinels(&self.seeds, &source.address, others) else { return };
         let mut all = self.all.lock();
@@ -273,7 +274,7 @@ impl Sentinel {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// What a failed query means for the operation, which was not sent.
+    /// Converts the failure of a query for an operation that was not sent.
     fn not_sent(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Refused { code, message } => Failure::NotSent {

@@ -1,9 +1,14 @@
-//! What sentinels report of their master, and what their reports mean together. Pure.
+//! Combines the sentinels' reports of their master into a decision. Pure.
 //!
-//! Each failover has a number, the configuration epoch, and a sentinel that was cut off knows a
-//! smaller one. So the highest epoch counts, as among the sentinels themselves. What is known
-//! already is taken back only if more than half of all sentinels say so: then they were configured
-//! anew (DESIGN: sentinel).
+//! Each failover has a number, the configuration epoch. A sentinel that was cut off reports a
+//! smaller epoch. So the highest epoch counts, as among the sentinels themselves. A majority of
+//! addresses would be wrong for the second in which only the leader of the failover knows the new
+//! master. A false report with a higher epoch is believed, because nothing distinguishes its sender
+//! from this leader.
+//!
+//! A smaller epoch than the known epoch needs more than half of all sentinels: then the sentinels
+//! were reset. Otherwise a sentinel that was cut off together with an old master could lead back to
+//! this master.
 
 use crate::ops::value::Value;
 use crate::store::redis::address::url::Address;
@@ -11,14 +16,14 @@ use crate::store::redis::address::url::Address;
 /// The maximum number of known sentinels.
 const MAX_SENTINELS: usize = 32;
 
-/// Where the master is, after that many failovers.
+/// The address of the master after the failover `epoch`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MasterReport {
     pub(crate) address: Address,
     pub(crate) epoch: u64,
 }
 
-/// Whether no other sentinel need be asked.
+/// Whether no more sentinels need be queried.
 pub(crate) fn is_clear(
     reports: &[MasterReport],
     sentinels: usize,
@@ -26,7 +31,7 @@ pub(crate) fn is_clear(
 ) -> bool {
     let Some(last) = reports.last() else { return false };
     match known {
-        // The master has moved. A sentinel that repeats what is known may be behind others.
+        // The master has moved. A sentinel that repeats the known report may be outdated.
         Some(known) => last.epoch > known.epoch && last.address != known.address,
         None => votes(reports, last) * 2 > sentinels,
     }
@@ -36,18 +41,20 @@ fn votes(reports: &[MasterReport], candidate: &MasterReport) -> usize {
     reports.iter().filter(|other| *other == candidate).count()
 }
 
-/// What the reports of some of the sentinels mean together, or why they mean nothing (DESIGN:
-/// sentinel). The order of the reports does not matter.
+/// Combines the reports of some sentinels, in any order.
+///
+/// Returns the reason if there is no report, if the newest reports disagree, or if their epoch is
+/// older than `known` and at most half of all sentinels agree.
 pub(crate) fn decide(
     reports: &[MasterReport],
     sentinels: usize,
     known: Option<&MasterReport>,
 ) -> Result<MasterReport, String> {
-    // 1. Only the reports after the last failover count.
+    // 1. Only reports with the highest epoch count.
     let newest = reports.iter().map(|report| report.epoch).max().unwrap_or(0);
     let newest: Vec<&MasterReport> =
         reports.iter().filter(|report| report.epoch == newest).collect();
-    // 2. Of those the majority counts: a sentinel may be configured with another address.
+    // 2. Among these the majority counts: a sentinel may be configured with another address.
     let Some(best) = newest.iter().copied().max_by_key(|candidate| votes(reports, candidate))
     else {
         return Err("no sentinel has replied".to_owned());
@@ -72,13 +79,13 @@ pub(crate) fn parse_address(reply: &Value) -> Option<Address> {
     Address::named(host, port.parse().ok()?)
 }
 
-/// The configuration epoch in the reply to `SENTINEL MASTER`. Zero if it has none.
+/// The configuration epoch in the reply to `SENTINEL MASTER`. Zero without an epoch.
 pub(crate) fn parse_epoch(reply: &Value) -> u64 {
     field(reply, "config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0)
 }
 
-/// The sentinels after the one at `source` has named the `others`, in its reply to `SENTINEL
-/// SENTINELS`: the seeds first, then itself, none twice. `None` if it names none.
+/// The known sentinels after a reply to `SENTINEL SENTINELS`: the seeds, `source`, and the
+/// sentinels named in the reply `others`, without duplicates. `None` if the reply is no list.
 pub(crate) fn known_sentinels(
     seeds: &[Address],
     source: &Address,
