@@ -1,7 +1,7 @@
 //! Counts of a client's acquires, and histograms of waiting and holding times, by kind and label.
 //!
-//! A label is set by the program. It is `&'static str`, and a client distinguishes 64 labels, so
-//! names from outside grow neither the client nor the recorder. A labelled lock is counted under
+//! A label is set by the program. Its type is `&'static str`, and a client distinguishes 64 labels,
+//! so names from outside grow neither the client nor the recorder. A labelled lock is counted under
 //! its label alone, so a sum over all series counts nothing twice. An unlabelled lock carries no
 //! label, so its series do not change when another lock gets a label.
 

@@ -241,7 +241,7 @@ pub enum Warning {
     ///
     /// Found when a renewal is answered, by comparing the time since the previous reply on both
     /// clocks. The times differ by more than the greatest of a second, a twentieth of the watched
-    /// lease, and a hundredth of the time itself.
+    /// lease, and a hundredth of the time.
     #[non_exhaustive]
     ServerClockJumped {
         /// The minimum distance of the jump, in whole milliseconds.
@@ -273,8 +273,8 @@ pub enum Warning {
         /// Both addresses.
         servers: [String; 2],
     },
-    /// The server answers renewals with an error: it cannot write to its disk, is a replica, or
-    /// lacks replicas, or the ACL of its user does not allow them.
+    /// The server answers renewals with an error, because the server cannot write to disk, is a
+    /// replica or lacks replicas, or because the ACL of the user does not allow renewals.
     ///
     /// The holds are lost as [`Refused`](LostReason::Refused) unless the server accepts renewals
     /// before the leases end. Reported once for each refusal.

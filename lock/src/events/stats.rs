@@ -42,7 +42,7 @@ impl Counters {
         self.lateness.record(nanos(late), 1);
     }
 
-    /// Counts a script of `keys` renewals before it is sent.
+    /// Counts a script of `keys` renewals, about to be sent.
     pub(crate) fn script(&self, keys: usize) {
         self.scripts.fetch_add(1, Ordering::Relaxed);
         self.keys.record(u64::try_from(keys).unwrap_or(u64::MAX), 1);

@@ -1,5 +1,5 @@
-//! The arithmetic of leases: how long a holder may trust a lease, and when to renew it. Pure; time
-//! is an argument.
+//! The arithmetic of leases: how long a holder may trust a lease, and when a renewal is due. Pure;
+//! time is an argument.
 //!
 //! A lease counts from *before* its request was sent, on the holder's clock. The server counts from
 //! the arrival of the request, which is later. So if both clocks run at the same rate, the holder's

@@ -158,11 +158,11 @@ const HAND_OVERS: u32 = 100;
 /// The longest sleep of a waiter which may be next.
 pub(crate) const POLL_BOUND: Duration = Duration::from_secs(1);
 
-/// The longest sleep of a waiter behind others in a queue on the server.
+/// The longest sleep of a waiter behind other waiters in a queue on the server.
 pub(crate) const QUEUE_POLL_BOUND: Duration = Duration::from_secs(5);
 
 /// Redisson's default `fairLockWaitTimeout`. A thread of Redisson adds this time to the deadlines
-/// of the waiters behind it in a fair queue, and subtracts the time at its turn or when giving up.
+/// of the following waiters in a fair queue, and subtracts the time at its turn or when giving up.
 pub(crate) const REDISSON_FAIR_WAIT: Duration = Duration::from_secs(300);
 
 impl Default for Settings {

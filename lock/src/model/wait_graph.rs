@@ -15,7 +15,7 @@ pub(crate) struct LongWait {
     pub(crate) id: WaitId,
     /// When the wait began, by the server's clock in ms.
     pub(crate) since: i64,
-    /// Whether the wait ends with an error if it began last in its cycle.
+    /// Whether the wait ends with an error when chosen as the last wait of a cycle.
     pub(crate) may_fail: bool,
     /// The owners which block the wait.
     pub(crate) need: Need,

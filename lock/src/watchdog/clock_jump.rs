@@ -28,9 +28,9 @@ pub(crate) struct Reading {
 const MIN_JUMP: Duration = Duration::from_secs(1);
 
 impl ClockJumps {
-    /// Compares a reading with the previous one. Returns a warning if the two clocks differ by more
-    /// than the tolerance: the greatest of a second, a twentieth of `lease`, and a hundredth of the
-    /// time between.
+    /// Compares a reading with the previous reading. Returns a warning if the two clocks differ by
+    /// more than the tolerance: the greatest of a second, a twentieth of `lease`, and a hundredth
+    /// of the time between.
     pub(crate) fn observe(&mut self, lease: Duration, reading: Reading) -> Option<Warning> {
         let last = self.last.replace(reading)?;
         let at_least = millis(reading.sent_at.saturating_duration_since(last.answered_at));

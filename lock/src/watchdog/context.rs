@@ -16,7 +16,7 @@ use crate::model::panics;
 use crate::model::settings::Settings;
 use crate::store::{Info, ServerId, Store};
 
-/// The client's description of itself.
+/// The client's identity, label and start.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientDescription {
     /// The client's identity, as in its owners.
@@ -82,8 +82,9 @@ impl Context {
 
     /// Runs an action in which the clock may panic. Counts a panic, and then returns `None`.
     ///
-    /// The clock is the only foreign code called by the watchdog. Meanwhile its work stays in the
-    /// wheel, the registry or the release queue, so the caller can schedule everything again.
+    /// The clock is the only foreign code called by the watchdog. During the action, the watchdog's
+    /// work stays in the wheel, the registry or the release queue, so the caller can schedule
+    /// everything again.
     pub(crate) fn catch_panic<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
         let result = panics::catch_panic(action);
         if result.is_none() {

@@ -98,7 +98,7 @@ impl Watchdog {
         was_cached
     }
 
-    /// Counts a loss and reports it to the user. The loss of a cached hold is only counted.
+    /// Counts a loss and reports the loss to the user. The loss of a cached hold is only counted.
     pub(crate) fn report_loss(&self, hold: &Hold, now: Instant, reason: LostReason) {
         if hold.is_cached() {
             self.context.holds.cache.count_end(CacheEnd::Lost);
@@ -109,7 +109,7 @@ impl Watchdog {
     }
 
     /// Leaves a hold without a guard to a renewal thread, which ends the hold and sends its
-    /// release. `release` is the release if one has begun. Waits for no server and reads no clock.
+    /// release. `release` is its release, if begun already. Waits for no server and reads no clock.
     /// Without a thread the hold is not renewed either, and expires.
     pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: Option<ReleaseNo>) {
         // Begun before the hold is handed over, so a shutdown waits for the release.

@@ -2,9 +2,9 @@
 //!
 //! Three events count as a move: sentinels name another master, a replica of a cluster took over,
 //! or the server was restarted (recognized by its `run_id`). A promoted replica has only replicated
-//! holds; the others are lost. Their owners must be notified at once, not at the next renewal, and
-//! a hold without renewals would never be found lost. So each hold is soon verified: a watched hold
-//! by a renewal, any other by a query for the rest of its lease, which prolongs nothing.
+//! holds; all other holds are lost. Their owners must be notified at once, not at the next renewal,
+//! and a hold without renewals would never be found lost. So each hold is soon verified: a watched
+//! hold by a renewal, any other by a query for the rest of its lease, which prolongs nothing.
 //!
 //! A release which was not replicated has left a hold without an owner. So recent releases are
 //! queued again, due after the holds are verified. Owners and permit ids are never reused, so a

@@ -29,8 +29,8 @@ use crate::watchdog::workers::Workers;
 pub(crate) struct PendingReleases {
     context: Arc<Context>,
     workers: Arc<Workers>,
-    /// No other lock is acquired while this one is locked, except by a store to find the server of
-    /// a key.
+    /// While the ledger is locked, no other lock is acquired, except by a store to find the server
+    /// of a key.
     ledger: Mutex<Ledger>,
     /// The threads waiting until releases are settled.
     waiting: Parkers,
@@ -117,7 +117,7 @@ impl PendingReleases {
         is_queued
     }
 
-    /// Begins a release and queues it.
+    /// Begins and queues a release.
     pub(crate) fn queue_new(&self, now: Instant, release: Release) -> bool {
         let no = self.begin(release);
         self.queue(no, now)

@@ -209,9 +209,9 @@ impl RenewalRound<'_> {
 
     /// Handles a refusal of keys in several slots, which reveals a cluster behind the server.
     ///
-    /// The refusal proves that nothing ran, so it is not counted. The store has recorded the
-    /// cluster, and the unsent batches are grouped by slot too. Services like this refuse the
-    /// commands with which a client could detect the cluster beforehand.
+    /// Nothing ran, so the refusal is not counted. The store has recorded the cluster, and the
+    /// unsent batches are grouped by slot too. Such services refuse the commands with which a
+    /// client could detect the cluster beforehand.
     fn regroup(&mut self, batch: Batch) {
         let Watchdog { context, .. } = self.watchdog;
         let slot = |due: &Due| context.store.hash_slot(due.hold.name.as_str());
@@ -288,8 +288,8 @@ impl RenewalRound<'_> {
     }
 
     /// Returns the next batch of the refused holds. A server which has granted some scripts refuses
-    /// others because of certain keys, which are worth finding. A server without any grant may
-    /// refuse everything, and then cutting is useless.
+    /// other scripts because of certain keys, which are worth finding. A server without any grant
+    /// may refuse everything, and then cutting is useless.
     fn next_refused(&mut self) -> Option<Batch> {
         if self.replies == 0 {
             // The server may grant a script in flight.

@@ -2,12 +2,12 @@
 //!
 //! A renewal is due two ticks before a third of the lease, so the server has the renewal before the
 //! third is over, and never less than two thirds of the lease are left. This is the latest time;
-//! three rules bring a renewal forward or leave it there.
+//! three rules decide whether a renewal is brought forward.
 //!
 //! * *Spreading.* Holds acquired together, or renewed together after an outage, would stay together
 //!   forever. So the next renewal of each hold is put anywhere in the last three quarters of the
-//!   interval, evenly: at multiples of the golden ratio, of which consecutive ones lie apart. From
-//!   then on each hold keeps its place. Random jitter lost: each renewal would blur the groups of
+//!   interval, evenly: at multiples of the golden ratio, whose consecutive terms lie apart. From
+//!   then on each hold retains its place. Random jitter lost: each renewal would blur the groups of
 //!   the previous renewal.
 //! * *Batching.* A script for each hold costs the server and the client most. So a renewal is
 //!   brought forward to the start of its *turn*, with all renewals due in the same turn. A turn is

@@ -155,7 +155,7 @@ impl Scheduler {
     }
 
     /// Schedules an inspection of a cached hold in time for the end of its cache at `until`, or
-    /// leaves an earlier one in place.
+    /// leaves an earlier inspection in place.
     pub(crate) fn look_by_cache_end(&self, hold: &Arc<Hold>, until: Instant, now: Instant) {
         let at = self.before_cache_end(until).max(now);
         if let TimerSlot::Scheduled(_, due) = hold.timer_slot()

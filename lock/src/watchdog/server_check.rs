@@ -32,8 +32,8 @@ impl ServerCheck {
     }
 
     /// Makes the renewal threads check their servers, because of a hold of this name. In a cluster
-    /// without a renewal thread, starts one, which also handles the holds and releases of a failed
-    /// node.
+    /// without a renewal thread, starts a thread, which also handles the holds and releases of a
+    /// failed node.
     pub(crate) fn start(&self, name: &LockName) {
         // Usually they do already. A race only delays the report of a restart until the next
         // renewal.
@@ -62,7 +62,7 @@ impl ServerCheck {
     ) -> Option<Instant> {
         let store = &self.context.store;
         self.warn_about_new_server(server);
-        // Before the holds are counted: a thread which inserts one afterwards sees the flag.
+        // Before the holds are counted: a thread which inserts a hold afterwards sees the flag.
         self.active.store(!store.may_recover_by_itself(), Ordering::SeqCst);
         if self.context.holds.len() == 0 || !store.may_recover_by_itself() {
             return None;

@@ -5,8 +5,8 @@
 //! reply unread, or the renewal thread of the server.
 //!
 //! Permits of one request have an entry each, and the reply settles all of them. If one permit is
-//! missing, none was released, and each is queued by itself, so the loss is reported for the right
-//! permit.
+//! missing, no permit was released, and each release is queued separately, so the loss is reported
+//! for the right permit.
 
 use std::time::{Duration, Instant};
 
@@ -51,8 +51,8 @@ impl Watchdog {
         now
     }
 
-    /// Settles one release of a request, perhaps its only one (`alone`), answered at `now`. Returns
-    /// whether this answer is the first acknowledgement.
+    /// Settles one release of a request, perhaps the only release (`alone`), answered at `now`.
+    /// Returns whether this answer is the first acknowledgement.
     pub(crate) fn settle_one(
         &self,
         no: ReleaseNo,

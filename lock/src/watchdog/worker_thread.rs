@@ -1,11 +1,11 @@
 //! A renewal thread, one for each server: sends due renewals there, then queued releases. No error
-//! ends the thread, and no other server delays it.
+//! ends the thread, and no other server delays the thread.
 //!
 //! A turn sends all renewals which have become due since the last turn, earliest end of validity
 //! first, in scripts of many keys, several in flight.
 //!
 //! A panic of the clock costs no hold while the thread goes on: the holds of the turn are retried.
-//! If the thread itself ends, the watched holds of its server are lost, and further ones are
+//! If the thread itself ends, the watched holds of its server are lost, and further holds are
 //! refused with [`Error::WatchdogGone`](crate::error::Error::WatchdogGone).
 
 use std::sync::Arc;
