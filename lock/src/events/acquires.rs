@@ -1,5 +1,9 @@
-//! The acquires that a client counts, and the times waited and held: by kind, and by the label that
-//! the program gives a lock (DESIGN: metrics).
+//! Counts of a client's acquires, and histograms of waiting and holding times, by kind and label.
+//!
+//! A label is set by the program. Its type is `&'static str`, and a client distinguishes 64 labels,
+//! so names from outside grow neither the client nor the recorder. A labelled lock is counted under
+//! its label alone, so a sum over all series counts nothing twice. An unlabelled lock carries no
+//! label, so its series do not change when another lock gets a label.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,20 +15,20 @@ use hashed_wheel::Histogram;
 use crate::error::Error;
 use crate::model::kind::Kind;
 
-/// How many labels of a client are told apart. All further ones are counted as [`OTHER`].
+/// How many labels of a client are distinguished. All further labels are counted as [`OTHER`].
 const MAX_LABELS: u8 = 64;
 
-/// What is counted under it has a label beyond the limit.
+/// The label of all locks whose labels are beyond the limit.
 const OTHER: &str = "other";
 
-/// What is acquired.
+/// The kind of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireKind {
     /// A hold: a lock, or permits with ids.
     Hold(Kind),
-    /// Permits that are a number.
+    /// Permits without ids, as a number.
     Semaphore,
-    /// Nothing: a latch that is waited for.
+    /// Nothing: a wait for a latch.
     Latch,
 }
 
@@ -35,7 +39,7 @@ impl AcquireKind {
         Kind::ALL.into_iter().map(Self::Hold).chain([Self::Semaphore, Self::Latch])
     }
 
-    /// Its place in [`all`](Self::all).
+    /// The index in [`all`](Self::all).
     fn number(self) -> usize {
         match self {
             Self::Hold(kind) => kind.number(),
@@ -44,7 +48,7 @@ impl AcquireKind {
         }
     }
 
-    /// What it is called in metrics.
+    /// The kind's name in metrics.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Hold(kind) => kind.word(),
@@ -64,7 +68,7 @@ impl From<Kind> for AcquireKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireEnd {
     Acquired,
-    /// Acquired, after it was refused at first.
+    /// Acquired after a first refusal.
     Contended,
     TimedOut,
     Cancelled,
@@ -78,7 +82,7 @@ impl AcquireEnd {
     pub(crate) const ALL: [Self; Self::COUNT] =
         [Self::Acquired, Self::Contended, Self::TimedOut, Self::Cancelled, Self::Failed];
 
-    /// The end of an acquire that was not granted: with an error, or when its time was over.
+    /// The end of an acquire without a grant: by `error`, or by a timeout if `None`.
     pub(crate) fn without_grant(error: Option<&Error>) -> Self {
         match error {
             None => Self::TimedOut,
@@ -87,7 +91,7 @@ impl AcquireEnd {
         }
     }
 
-    /// What it is called in metrics and events.
+    /// The end's name in metrics and events.
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -111,14 +115,14 @@ impl MetricsLabel {
 /// All counts of a client, by label. Relaxed throughout: nothing depends on these numbers.
 #[derive(Debug)]
 pub(crate) struct AcquireCounters {
-    /// Made when a label is first used: without one, the labels, and [`OTHER`].
+    /// Created when a label is first used. The order: without a label, the labels, and [`OTHER`].
     by_label: [OnceLock<Box<LabelCounters>>; MAX_LABELS as usize + 2],
 }
 
 #[derive(Debug)]
 struct LabelCounters {
     label: Option<&'static str>,
-    /// Made when a kind is first used: the histograms of one take eight kilobytes.
+    /// Created when a kind is first used: the histograms of a kind take eight kilobytes.
     by_kind: [OnceLock<Box<KindCounters>>; AcquireKind::COUNT],
 }
 
@@ -148,14 +152,15 @@ impl Default for AcquireCounters {
 }
 
 impl AcquireCounters {
-    /// The number of a label. It locks nothing, and takes longer the more labels there are.
+    /// The number of a label, assigned on first use. Locks nothing. Takes longer the more labels
+    /// exist.
     pub(crate) fn label(&self, label: Option<&'static str>) -> MetricsLabel {
         // Only metrics show labels.
         let Some(label) = label.filter(|_| cfg!(feature = "metrics")) else {
             return MetricsLabel::NONE;
         };
         for (number, slot) in (1..=MAX_LABELS).zip(self.by_label.iter().skip(1)) {
-            // The first free slot becomes this label's, unless another thread is faster.
+            // The first free slot becomes this label's slot, unless another thread is faster.
             if slot.get_or_init(|| LabelCounters::new(Some(label))).label == Some(label) {
                 return MetricsLabel(number);
             }
@@ -163,7 +168,7 @@ impl AcquireCounters {
         MetricsLabel(MAX_LABELS + 1)
     }
 
-    /// It was granted, `waited` after it was asked for.
+    /// Counts an acquire granted after a wait of `waited`.
     pub(crate) fn acquired(
         &self,
         kind: AcquireKind,
@@ -186,7 +191,7 @@ impl AcquireCounters {
         }
     }
 
-    /// A hold was released, handed over or lost, after its holder has had it for `held_for`.
+    /// Records the holding time of a hold which was released, handed over or lost.
     pub(crate) fn hold_ended(
         &self,
         kind: Kind,
@@ -200,14 +205,14 @@ impl AcquireCounters {
 
     fn of(&self, kind: AcquireKind, label: MetricsLabel) -> Option<&KindCounters> {
         let slot = self.by_label.get(usize::from(label.0))?;
-        // The slot of a label was made when the label got its number.
+        // The slot of a label was created when the label got its number.
         let of_label =
             slot.get_or_init(|| LabelCounters::new((label != MetricsLabel::NONE).then_some(OTHER)));
         let of_kind = of_label.by_kind.get(kind.number())?;
         Some(of_kind.get_or_init(Box::default))
     }
 
-    /// How often acquires ended in which way, by kind, whatever their labels are.
+    /// Counts by end and kind, summed over all labels.
     pub(crate) fn sums(&self) -> Acquires {
         let mut by_kind = [[0; AcquireEnd::COUNT]; AcquireKind::COUNT];
         for of_label in self.by_label.iter().filter_map(OnceLock::get) {
@@ -221,7 +226,8 @@ impl AcquireCounters {
         Acquires { by_kind }
     }
 
-    /// What was counted by now, each with its number: a label and a kind keep theirs.
+    /// All series counted so far, each with its number. A label and a kind always have the same
+    /// number.
     #[cfg(feature = "metrics")]
     pub(crate) fn series(&self) -> impl Iterator<Item = (usize, Series<'_>)> {
         self.by_label.iter().enumerate().flat_map(|(number, slot)| {
@@ -244,7 +250,7 @@ impl LabelCounters {
 }
 
 impl KindCounters {
-    /// By their numbers.
+    /// Counts, indexed by [`AcquireEnd`].
     pub(crate) fn ends(&self) -> [u64; AcquireEnd::COUNT] {
         self.ends.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -259,21 +265,22 @@ impl KindCounters {
         self.held.record(nanos(held_for()), 1);
     }
 
-    /// Times are published, and shown nowhere else.
+    /// No effect: only the feature `metrics` publishes times.
     #[cfg(not(feature = "metrics"))]
     #[expect(clippy::unused_self, reason = "the feature is off")]
     fn record_wait(&self, _waited: impl FnOnce() -> Duration) {}
 
-    /// Times are published, and shown nowhere else.
+    /// No effect: only the feature `metrics` publishes times.
     #[cfg(not(feature = "metrics"))]
     #[expect(clippy::unused_self, reason = "the feature is off")]
     fn record_hold(&self, _held_for: impl FnOnce() -> Duration) {}
 }
 
-/// The acquires of a client's locks, semaphores and latches, by kind and by how they ended. A
-/// nested guard is no acquire, and neither is draining a semaphore. Several permits at once are
-/// one. Each member of a multi lock or red lock counts. Of semaphores and latches, a call with an
-/// invalid name, count or lease is not counted.
+/// The acquires of a client's locks, semaphores and latches, counted by kind and end.
+///
+/// A nested guard does not count as an acquire, and neither does draining a semaphore. An acquire
+/// of several permits counts once. Each member of a multi lock or red lock counts. A call to a
+/// semaphore or latch with an invalid name, count or lease is not counted.
 ///
 /// ```
 /// use wheellock::Client;
@@ -294,7 +301,7 @@ pub struct Acquires {
     by_kind: [[u64; AcquireEnd::COUNT]; AcquireKind::COUNT],
 }
 
-/// How often acquires ended in which way, in [`Acquires`].
+/// The number of acquires for each way to end, in [`Acquires`].
 ///
 /// ```
 /// use wheellock::Client;
@@ -309,21 +316,23 @@ pub struct AcquireCounts {
     /// The lock or the permits were granted, by the server or by another thread of this client; or
     /// the latch was open.
     pub acquired: u64,
-    /// Of these, those that were refused at first: another owner was ahead, too few permits were
-    /// free, or the latch was closed.
+    /// Acquired after a first refusal, also counted in `acquired`: another owner was ahead, too few
+    /// permits were free, or the latch was closed.
     pub contended: u64,
-    /// The wait ended without success: its time was over, or it was a single try.
+    /// The wait timed out, or a single try was refused.
     pub timed_out: u64,
     /// The wait was cancelled, or the client shut down.
     pub cancelled: u64,
-    /// The acquire was an error.
+    /// The acquire returned an error.
     pub failed: u64,
 }
 
 impl Acquires {
-    /// The acquires of one kind: `lock`, `fair`, `fenced`, `spin`, `simple`, `read` or `write`;
-    /// `permit` of an [`ExpirableSemaphore`](crate::ExpirableSemaphore), `semaphore` of a
-    /// [`Semaphore`](crate::Semaphore); `latch`, the waits for one. Zeros for any other word.
+    /// The acquires of one kind, or zeros for an unknown kind.
+    ///
+    /// The kinds are `lock`, `fair`, `fenced`, `spin`, `simple`, `read` and `write`; `permit` of an
+    /// [`ExpirableSemaphore`](crate::ExpirableSemaphore), `semaphore` of a
+    /// [`Semaphore`](crate::Semaphore); and `latch` for waits for a latch.
     #[must_use]
     pub fn of(&self, kind: &str) -> AcquireCounts {
         let number = AcquireKind::all().position(|one| one.word() == kind);
@@ -331,7 +340,7 @@ impl Acquires {
         counts(ends.unwrap_or_default())
     }
 
-    /// All of them.
+    /// The acquires of all kinds.
     #[must_use]
     pub fn total(&self) -> AcquireCounts {
         let mut sums = [0; AcquireEnd::COUNT];
@@ -344,7 +353,7 @@ impl Acquires {
     }
 }
 
-/// By kind, without those of which there are none.
+/// By kind, without kinds whose counts are all zero.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Acquires {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -359,7 +368,7 @@ fn counts(ends: [u64; AcquireEnd::COUNT]) -> AcquireCounts {
     AcquireCounts { acquired, contended, timed_out, cancelled, failed }
 }
 
-/// The form of a time in a histogram.
+/// A duration in nanoseconds, as histograms record times. Saturates after 584 years.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The callbacks that the user has set.
+//! The callbacks set by the user.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Calls the callback for this kind of report, if there is one.
+    /// Calls the callback for this kind of report, if set.
     pub(crate) fn call(&self, report: &Report) {
         match report {
             Report::Lost(lost) => call(self.lost.as_ref(), lost),

@@ -1,9 +1,11 @@
-//! Delivers reports to the callbacks, on a thread of its own (DESIGN: events, foreign code).
+//! Delivers reports to the callbacks, on a separate thread.
 //!
-//! The thread that finds something out (the ticker, a renewal thread, a caller) only pushes a
-//! report onto a bounded queue. The thread `lock-callbacks` takes one after the other and calls
-//! foreign code with no lock held, so that code may block, panic, call the client or drop its last
-//! handle. The thread exists only if there is something to call.
+//! The thread with a report (the ticker, a renewal thread, a caller) only pushes the report onto a
+//! bounded queue. The thread `lock-callbacks` takes the reports in order and calls foreign code
+//! with no lock held. So a callback may block, panic, call the client or drop its last handle. The
+//! thread only exists with a callback or the feature `tracing`. The thread parks on the client's
+//! clock, so a test's callbacks have run when [`ManualClock::advance`](crate::ManualClock::advance)
+//! returns.
 //!
 //! When the client ends, queued reports are still delivered, for a limited time of the system's
 //! clock: foreign code takes real time.
@@ -25,14 +27,14 @@ use crate::events::tracing;
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Mutex, Parker, SystemClock, park};
 
-/// At most this many reports are queued. A slow callback must not fill the memory.
+/// The most queued reports. A slow callback must not fill the memory.
 const MAX_QUEUED: usize = 65_536;
-/// At most this many warnings are kept.
+/// The most retained warnings.
 const MAX_WARNINGS: usize = 64;
-/// For how long queued reports are still delivered when the client ends.
+/// How long queued reports are still delivered when the client ends.
 pub(crate) const LAST_DELIVERIES: Duration = Duration::from_secs(5);
 
-/// Takes the reports of one client, and delivers them to its callbacks.
+/// Accepts the reports of one client, and delivers them to its callbacks.
 #[derive(Debug)]
 pub(crate) struct EventDispatcher {
     shared: Arc<Shared>,
@@ -58,21 +60,21 @@ struct Shared {
     panics: AtomicU64,
 }
 
-/// How many warnings were reported, by [`Warning::word`].
+/// The numbers of reported warnings, by [`Warning::word`].
 #[cfg(feature = "metrics")]
 pub(crate) type WarningCounts = Mutex<std::collections::BTreeMap<&'static str, u64>>;
 
 #[derive(Debug)]
 struct EventQueue {
     reports: VecDeque<Report>,
-    /// What the thread sleeps on. `None` without a thread: a manual clock waits for every parker
-    /// that exists.
+    /// The thread's parker. `None` without a thread: a manual clock waits for every parker in
+    /// existence.
     parker: Option<Parker>,
-    /// Set when the client ends: until when, by the system's clock, reports are delivered.
+    /// Set when the client ends: the end of deliveries, by the system's clock.
     deliver_until: Option<Instant>,
 }
 
-/// What the thread does next.
+/// The next step of the thread.
 enum Next {
     Deliver(Report),
     Sleep(Parker),
@@ -80,7 +82,9 @@ enum Next {
 }
 
 impl EventDispatcher {
-    /// Starts the thread if there is something to call.
+    /// Starts the thread if there is a receiver of reports.
+    ///
+    /// Returns [`Error::Thread`] if the thread cannot be started.
     pub(crate) fn start(callbacks: Callbacks, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let has_receiver = tracing::ON
             || callbacks.lost.is_some()
@@ -88,7 +92,8 @@ impl EventDispatcher {
             || callbacks.warning.is_some();
         let parker = has_receiver.then(Parker::new);
         if let Some(parker) = &parker {
-            // A park that returns at once: a manual clock knows the thread before it runs.
+            // A park which returns at once: a manual clock learns of the thread before the thread
+            // runs.
             park(&*clock, parker, Some(clock.now()), None);
         }
         let shared = Arc::new(Shared {
@@ -105,34 +110,34 @@ impl EventDispatcher {
         Ok(Self { shared, thread })
     }
 
-    /// A hold was lost. `lost` is called only if the report is delivered.
+    /// Reports a lost hold. `lost` is called only if the report is delivered.
     pub(crate) fn lost(&self, lost: impl FnOnce() -> LostLock) {
         if tracing::ON || self.shared.callbacks.lost.is_some() {
             self.shared.push(Report::Lost(lost()));
         }
     }
 
-    /// A hold lasts long. `held` is called only if the report is delivered.
+    /// Reports a long hold. `held` is called only if the report is delivered.
     pub(crate) fn long_hold(&self, held: impl FnOnce() -> HeldLock) {
         if tracing::ON || self.shared.callbacks.long_hold.is_some() {
             self.shared.push(Report::LongHold(held()));
         }
     }
 
-    /// The server's setup endangers locks, or delays waiters.
+    /// Retains and reports a warning.
     pub(crate) fn warn(&self, warning: Warning) {
         self.note(&warning);
         self.report_warning(warning);
     }
 
-    /// Keeps and reports a warning, unless it is among the kept ones.
+    /// Retains and reports a warning, unless already retained.
     pub(crate) fn warn_once(&self, warning: Warning) {
         if self.note(&warning) {
             self.report_warning(warning);
         }
     }
 
-    /// Keeps a warning. False if it is among the kept ones already.
+    /// Retains a warning. Returns false if the warning was already retained.
     fn note(&self, warning: &Warning) -> bool {
         let mut warnings = self.shared.warnings.lock();
         if warnings.contains(warning) {
@@ -145,7 +150,7 @@ impl EventDispatcher {
         true
     }
 
-    /// How many warnings were reported.
+    /// The numbers of reported warnings.
     #[cfg(feature = "metrics")]
     pub(crate) fn warned(&self) -> &Arc<WarningCounts> {
         &self.shared.warned
@@ -166,37 +171,37 @@ impl EventDispatcher {
         self.shared.warnings.lock().iter().cloned().collect()
     }
 
-    /// Reports that were not delivered.
+    /// The number of undelivered reports.
     pub(crate) fn unreported(&self) -> u64 {
         self.shared.unreported.load(Ordering::Relaxed)
     }
 
-    /// A callback has panicked that was called elsewhere.
+    /// Counts a panic of a callback which was called elsewhere.
     pub(crate) fn count_panic(&self) {
         // Relaxed: a plain sum.
         self.shared.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Callbacks that panicked.
+    /// The number of panicked callbacks.
     pub(crate) fn panics(&self) -> u64 {
         self.shared.panics.load(Ordering::Relaxed)
     }
 
-    /// Ends the thread once the queued reports are delivered, and waits for that for at most
-    /// `timeout`. A callback that calls this does not wait for itself. Calling it again does no
-    /// harm.
+    /// Ends the thread once the queued reports are delivered, and waits for its end for at most
+    /// `timeout`. Does not wait on the callbacks' own thread. Further calls have no effect.
     pub(crate) fn stop(&self, timeout: Duration) {
         let Some(thread) = &self.thread else { return };
         self.shared.begin_stop();
         if thread::current().id() != thread.id {
-            // Nothing is ever sent: it returns when the sender is dropped, or at the timeout.
+            // Nothing is ever sent: `recv_timeout` returns when the sender is dropped, or at the
+            // timeout.
             let _ended = thread.ended.recv_timeout(timeout.min(LAST_DELIVERIES));
         }
     }
 }
 
 impl Drop for EventDispatcher {
-    /// For a client that could not be built. Any other has stopped it before.
+    /// Only matters for a client whose building failed. Any other client has called `stop` before.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.shared.begin_stop();
@@ -216,8 +221,7 @@ impl Shared {
         let was_empty = queue.reports.is_empty();
         queue.reports.push_back(report);
         drop(queue);
-        // Otherwise the thread is still working on the queue, and finds this report before it
-        // sleeps.
+        // Otherwise the thread is still working on the queue, and finds this report before parking.
         if was_empty {
             parker.unpark();
         }
@@ -247,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// The thread has ended. Nothing is delivered any more.
+    /// Ends deliveries, as the thread has ended.
     fn end(&self) {
         let mut queue = self.queue.lock();
         queue.parker = None;
@@ -263,7 +267,8 @@ impl Shared {
 
     fn run(&self) {
         if let Some(parker) = self.queue.lock().parker.clone() {
-            // A manual clock now knows the thread of this parker: a callback may wait on another.
+            // A manual clock now knows the thread of this parker: a callback may wait on another
+            // parker.
             park(&*self.clock, &parker, Some(self.clock.now()), None);
         }
         loop {
@@ -278,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Calls `foreign`, with no lock held. A panic is counted.
+    /// Calls `foreign`, with no lock held, and counts a panic.
     fn catch_panic(&self, foreign: impl FnOnce()) {
         if catch_panic(foreign).is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
@@ -292,13 +297,13 @@ fn spawn(shared: &Arc<Shared>) -> Result<Thread, Error> {
     let thread = thread::Builder::new()
         .name("lock-callbacks".to_owned())
         .spawn(move || {
-            // A panic of the clock: those of callbacks are caught one by one.
+            // A panic of the clock: panics of callbacks are caught individually.
             if catch_panic(|| worker.run()).is_none() {
                 worker.end();
             }
             drop(ends);
         })
         .map_err(|error| Error::Thread { reason: error.into() })?;
-    // It is not joined: a callback may never return.
+    // The thread is not joined: a callback may never return.
     Ok(Thread { id: thread.thread().id(), ended })
 }

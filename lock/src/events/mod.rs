@@ -1,7 +1,6 @@
-//! What a client reports to its user: lost and long holds, warnings, statistics.
+//! Reports of a client to its user: lost and long holds, warnings, statistics.
 //!
-//! Callbacks are foreign code. They run on a thread of their own, with no lock of this crate held
-//! (DESIGN: events, foreign code).
+//! Callbacks are foreign code: they run on a separate thread, with no lock of this crate held.
 
 pub(crate) mod acquires;
 pub(crate) mod callbacks;

@@ -1,4 +1,4 @@
-//! Reports about a client's locks and its server: plain data, created where something is found out.
+//! Reports about a client's locks and its server: plain data, created by the thread with the news.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::model::name::LockName;
 use crate::model::serialize::{debug, millis};
 use crate::model::sync::thread::ThreadId;
 
-/// A hold that was lost, as reported to [`on_lost`](crate::ClientBuilder::on_lost).
+/// A lost hold, as reported to [`on_lost`](crate::ClientBuilder::on_lost).
 ///
 /// ```
 /// use wheellock::{Client, LostReason, Memory};
@@ -40,28 +40,28 @@ impl LostLock {
         self.name.as_str()
     }
 
-    /// Its owner, as it was on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
-    /// returns.
+    /// The hold's owner, as on the server. [`LockGuard::owner`](crate::LockGuard::owner) returns
+    /// the same string.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// How it was lost.
+    /// The reason of the loss.
     #[must_use]
     pub fn reason(&self) -> LostReason {
         self.reason
     }
 
-    /// From just before its acquire was sent until the loss was found, by the client's clock. If
-    /// the process was stopped, that is after the end of the lease.
+    /// The time from just before the acquire was sent until the loss was found, by the client's
+    /// clock. If the process was stopped, the loss was found after the end of the lease.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
     }
 }
 
-/// A hold that lasts long, as reported to [`on_long_hold`](crate::ClientBuilder::on_long_hold).
+/// A long hold, as reported to [`on_long_hold`](crate::ClientBuilder::on_long_hold).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -98,21 +98,22 @@ impl HeldLock {
         self.name.as_str()
     }
 
-    /// Its owner, as it is on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
-    /// returns.
+    /// The hold's owner, as on the server. [`LockGuard::owner`](crate::LockGuard::owner) returns
+    /// the same string.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// From just before its acquire was sent until the watchdog looked, by the client's clock.
+    /// The time from just before the acquire was sent until the watchdog's inspection, by the
+    /// client's clock.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
     }
 }
 
-/// A hold of this client: what [`Client::holds`](crate::Client::holds) returns.
+/// A hold of this client, as returned by [`Client::holds`](crate::Client::holds).
 ///
 /// ```
 /// use wheellock::{Client, OwnHolder};
@@ -134,27 +135,27 @@ pub struct OwnHold {
     pub name: String,
     /// The kind: `lock`, `fair`, `fenced`, `spin`, `simple`, `read`, `write` or `permit`.
     pub kind: &'static str,
-    /// Its owner, as it is on the server.
+    /// The hold's owner, as on the server.
     pub owner: String,
-    /// Who has it in this process.
+    /// The holder in this process.
     pub holder: OwnHolder,
-    /// From just before its acquire was sent until now. If it was [handed
-    /// over](crate::ClientBuilder::hand_over_budget), since then.
+    /// The time from just before the acquire was sent until now, or since a
+    /// [hand-over](crate::ClientBuilder::hand_over_budget).
     #[cfg_attr(feature = "serde", serde(rename = "held_for_ms", serialize_with = "millis"))]
     pub held_for: Duration,
-    /// How long it is held for certain unless it is renewed.
+    /// How long the hold is certainly valid without a renewal.
     #[cfg_attr(feature = "serde", serde(rename = "remaining_ms", serialize_with = "millis"))]
     pub remaining: Duration,
-    /// Whether it is renewed: one of its guards is watched.
+    /// Whether the hold is renewed: at least one of its guards is watched.
     pub watched: bool,
-    /// How many guards it has.
+    /// The number of guards.
     pub guards: u32,
-    /// How often its lease was extended since the server granted it, by renewals and by nesting. At
-    /// most 65,535 are counted.
+    /// How often the lease was extended since the server's grant, by renewals and by nesting. At
+    /// most 65,535 extensions are counted.
     pub renewals: u32,
 }
 
-/// Who has a hold in this process, in [`OwnHold::holder`].
+/// The holder of a hold in this process, in [`OwnHold::holder`].
 ///
 /// ```
 /// use wheellock::{Client, OwnHolder};
@@ -169,19 +170,21 @@ pub struct OwnHold {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum OwnHolder {
-    /// A thread. Of a permit, the one that acquired it.
+    /// A thread. For a permit, the thread which acquired the permit.
     #[cfg_attr(feature = "serde", serde(serialize_with = "debug"))]
     Thread(ThreadId),
     /// The name given to [`with_owner`](crate::Lock::with_owner).
     Named(String),
-    /// The thread that has the guard of a [`sendable`](crate::Lock::sendable) lock.
+    /// The thread with the guard of a [`sendable`](crate::Lock::sendable) lock.
     Guard,
-    /// Nobody: it is [cached](crate::Lock::with_cache) for the next acquire of this client.
+    /// No thread: the lock is [cached](crate::Lock::with_cache) for the next acquire of this
+    /// client.
     Cached,
 }
 
-/// Something about the server that endangers locks or delays waiters, as reported to
-/// [`on_warning`](crate::ClientBuilder::on_warning) and by
+/// A problem of the server which endangers locks or delays waiters.
+///
+/// Reported to [`on_warning`](crate::ClientBuilder::on_warning) and returned by
 /// [`Client::warnings`](crate::Client::warnings).
 ///
 /// ```
@@ -202,60 +205,67 @@ pub enum OwnHolder {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(tag = "warning", rename_all = "snake_case"))]
 pub enum Warning {
-    /// The server may delete locks when it is out of memory: its `maxmemory-policy` is not
-    /// `noeviction`. Checked when the client is built, and again after each new connection for
-    /// renewals, as the server may have been restarted. Reported once for each policy.
-    /// [`refuse_eviction`](crate::ClientBuilder::refuse_eviction) makes it an error of building the
-    /// client.
+    /// The server may delete locks when out of memory: its `maxmemory-policy` is not `noeviction`.
+    ///
+    /// Checked when the client is built, and again after each new connection for renewals, as the
+    /// server may have been restarted. Reported once for each policy. With
+    /// [`refuse_eviction`](crate::ClientBuilder::refuse_eviction), building the client fails
+    /// instead.
     #[non_exhaustive]
     Eviction {
         /// The policy.
         policy: String,
     },
-    /// The master continues to grant locks when it has lost all its replicas: its
-    /// `min-replicas-to-write` or its `min-replicas-max-lag` is zero. If a network partition cuts
-    /// it off together with a client while a replica takes over, that client keeps locks that the
-    /// new master grants to others, for as long as the partition lasts. With both settings at 1 or
-    /// more it refuses renewals, and holds end with their leases.
+    /// The master continues to grant locks without replicas: its `min-replicas-to-write` or its
+    /// `min-replicas-max-lag` is zero.
     ///
-    /// Checked behind sentinels and in a cluster, for a master that has replicas, at the same times
-    /// as [`Eviction`](Self::Eviction). Reported once.
-    WritesWithoutReplicas,
-    /// The server has replicas, and the client does not wait for them: a failover to a replica that
-    /// has not received a grant yet loses the lock.
-    /// [`replica_acks`](crate::ClientBuilder::replica_acks) waits for replicas, as Redisson does
-    /// unless its configuration says otherwise. Checked at the same times as
+    /// If a network partition isolates the master together with a client while a replica takes
+    /// over, this client retains locks which the new master grants to other clients, for as long as
+    /// the partition lasts. With both settings at 1 or more, the isolated master refuses renewals,
+    /// and holds end with their leases.
+    ///
+    /// Checked behind sentinels and in a cluster, for a master with replicas, at the same times as
     /// [`Eviction`](Self::Eviction). Reported once.
-    ReplicasNotAwaited,
-    /// The server's clock was set, or stood still. Leases end by that clock. If it was set forward,
-    /// every lock of every client ends sooner by as much, perhaps while its guard still counts as
-    /// held; if it was set back, later.
+    WritesWithoutReplicas,
+    /// The server has replicas, and the client does not wait for them: a failover to a replica
+    /// which has not received a grant yet loses the lock.
     ///
-    /// Found when a renewal is answered, by comparing the time since the reply before on both
-    /// clocks: they differ by more than a second, a twentieth of the watched lease, and a hundredth
-    /// of that time.
+    /// [`replica_acks`](crate::ClientBuilder::replica_acks) waits for replicas, as Redisson does by
+    /// default. Checked at the same times as [`Eviction`](Self::Eviction). Reported once.
+    ReplicasNotAwaited,
+    /// The server's clock was set, or stood still.
+    ///
+    /// Leases end by the server's clock. If the clock was set forward, every lock of every client
+    /// ends sooner by as much, perhaps while its guard still counts as held; if the clock was set
+    /// back, later.
+    ///
+    /// Found when a renewal is answered, by comparing the time since the previous reply on both
+    /// clocks. The times differ by more than the greatest of a second, a twentieth of the watched
+    /// lease, and a hundredth of the time.
     #[non_exhaustive]
     ServerClockJumped {
-        /// How far at least, in whole milliseconds.
+        /// The minimum distance of the jump, in whole milliseconds.
         #[cfg_attr(feature = "serde", serde(rename = "by_ms", serialize_with = "millis"))]
         by: Duration,
-        /// Whether it is now ahead of where it should be.
+        /// Whether the clock jumped forward.
         forward: bool,
     },
     /// The server has refused a subscription, or the message of a release, usually because the ACL
-    /// of its user does not allow the command or the channel. No lock is in danger, and what was to
-    /// be released is, but waiters on that channel are not woken and fall back to polling: once a
-    /// second, or every five seconds behind others in the queue of a fair lock. Found when a thread
-    /// waits or releases, and reported once for each refusal.
+    /// of its user does not allow the command or the channel.
+    ///
+    /// No lock is in danger, and releases take effect. But waiters on the channel are not woken and
+    /// fall back to polling: once a second, or every five seconds behind other waiters in the queue
+    /// of a fair lock. Found when a thread waits or releases, and reported once for each refusal.
     #[non_exhaustive]
     ChannelsRefused {
         /// The server's error message.
         refusal: String,
     },
-    /// Two locks of a [`RedLock`](crate::RedLock) are on one server, under two addresses. The
-    /// server has one vote: the second lock is not acquired, and counts as refused. With too few
-    /// servers for a majority each acquire is an
-    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting); else the red lock survives the
+    /// Two locks of a [`RedLock`](crate::RedLock) are on one server, under two addresses.
+    ///
+    /// The server has one vote: the second lock is not acquired, and counts as refused. With too
+    /// few servers for a majority, each acquire returns
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting); otherwise the red lock survives the
     /// failure of fewer servers. Found by the server's run id, when the second lock is acquired,
     /// and reported once.
     #[non_exhaustive]
@@ -263,31 +273,35 @@ pub enum Warning {
         /// Both addresses.
         servers: [String; 2],
     },
-    /// The server answers renewals with an error: it cannot write to its disk, is a replica, or
-    /// lacks replicas, or the ACL of its user does not allow them. What is held is lost as
-    /// [`Refused`](LostReason::Refused) unless the server accepts renewals before the leases end.
-    /// Reported once for each refusal.
+    /// The server answers renewals with an error, because the server cannot write to disk, is a
+    /// replica or lacks replicas, or because the ACL of the user does not allow renewals.
+    ///
+    /// The holds are lost as [`Refused`](LostReason::Refused) unless the server accepts renewals
+    /// before the leases end. Reported once for each refusal.
     #[non_exhaustive]
     RenewalsRefused {
         /// The server's error message.
         refusal: String,
     },
     /// The server has refused the client's record, usually because the ACL of its user does not
-    /// allow the key `wheellock_client:*`. No lock is affected, but others who ask
-    /// [who holds a lock](crate::Lock::holder) do not learn this client's
-    /// [label](crate::ClientBuilder::label), nor for how long it holds one. Found in the
-    /// background, and reported once.
+    /// allow the key `wheellock_client:*`.
+    ///
+    /// No lock is affected. But a query for the [holder](crate::Lock::holder) of a lock shows
+    /// neither this client's [label](crate::ClientBuilder::label) nor for how long the lock is
+    /// held. Found in the background, and reported once.
     #[non_exhaustive]
     RecordRefused {
         /// The server's error message.
         refusal: String,
     },
-    /// Threads wait for each other, and one of them is a thread of this client. Without a time limit
-    /// they wait for ever. Found within 3 s after the last wait has begun, and reported once for the
-    /// waits of this client in the cycle. [`on_deadlock`](crate::ClientBuilder::on_deadlock) says what else happens.
+    /// A deadlock of threads, at least one of them a thread of this client.
+    ///
+    /// Without a time limit the threads wait forever. Found within 3 s after the last wait has
+    /// begun, and reported once for the waits of this client in the cycle.
+    /// [`on_deadlock`](crate::ClientBuilder::on_deadlock) sets what else happens.
     #[non_exhaustive]
     Deadlock {
-        /// Which thread of which client waits for which lock, as a sentence.
+        /// The threads, their clients, and the locks for which they wait, as a sentence.
         cycle: String,
     },
 }

@@ -1,7 +1,10 @@
-//! What a client counts: plain sums and histograms, to which any thread may add.
+//! The counts of a client: plain sums and histograms, to which any thread may add.
 //!
-//! With the feature `metrics`, `runtime::metrics` publishes them to the recorder of the `metrics`
-//! crate. The crate's documentation lists their names.
+//! With the feature `metrics`, `core::metrics` publishes additions once a second, on a separate
+//! thread, to the recorder of the `metrics` crate. So nothing queues behind a recorder which
+//! blocks, and counting is a plain addition. In return published counts are up to a second old, and
+//! histogram values are rounded to the histogram's buckets. The crate's documentation lists the
+//! names of the metrics.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -33,30 +36,30 @@ impl Counters {
         &self.acquires
     }
 
-    /// A hold was renewed, `late` after that was due.
+    /// Counts a renewal, answered `late` after its due time.
     pub(crate) fn renewed(&self, late: Duration) {
         self.renewed.fetch_add(1, Ordering::Relaxed);
         self.lateness.record(nanos(late), 1);
     }
 
-    /// A script of `keys` renewals is sent.
+    /// Counts a script of `keys` renewals, about to be sent.
     pub(crate) fn script(&self, keys: usize) {
         self.scripts.fetch_add(1, Ordering::Relaxed);
         self.keys.record(u64::try_from(keys).unwrap_or(u64::MAX), 1);
     }
 
-    /// A script of renewals got no answer or an error.
+    /// Counts a script of renewals without an answer, or with an error.
     pub(crate) fn unanswered(&self) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The renewals of this many holds are retried later.
+    /// Counts this many holds whose renewals are retried later.
     pub(crate) fn retries(&self, holds: usize) {
         let holds = u64::try_from(holds).unwrap_or(u64::MAX);
         self.retries.fetch_add(holds, Ordering::Relaxed);
     }
 
-    /// The reply to a script of renewals came `took` after it was sent.
+    /// Records the time from sending a script of renewals until its reply.
     pub(crate) fn round_trip(&self, took: Duration) {
         self.round_trip.record(nanos(took), 1);
     }
@@ -81,7 +84,7 @@ impl Counters {
         &self.round_trip
     }
 
-    /// Sets the fields that are counted here.
+    /// Sets the fields counted here.
     pub(crate) fn fill(&self, stats: &mut Stats) {
         let keys = self.keys.summary();
         let count = |keys: Duration| usize::try_from(keys.as_nanos()).unwrap_or(usize::MAX);
@@ -110,7 +113,7 @@ fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// What a client holds and has done.
+/// A client's current holds and waits, and its counts since its start.
 ///
 /// ```
 /// use wheellock::Client;
@@ -124,69 +127,69 @@ fn load(count: &AtomicU64) -> u64 {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stats {
-    /// Holds of this client, without lost ones. A [watched](crate::ExpirableSemaphore::watched)
+    /// Holds of this client, without lost holds. A [watched](crate::ExpirableSemaphore::watched)
     /// permit counts too.
     pub held: usize,
-    /// Threads that wait for a lock or for permits.
+    /// Threads waiting for a lock or for permits.
     pub waiters: usize,
-    /// How often a thread was given the [`lock`](crate::Client::lock) of another thread of this
+    /// How often a thread received the [`lock`](crate::Client::lock) from another thread of this
     /// client, [without the server](crate::ClientBuilder::hand_over_budget).
     pub hand_overs: u64,
-    /// Locks that stay with this client [between two uses](crate::Lock::with_cache).
+    /// Locks cached by this client [between two uses](crate::Lock::with_cache).
     pub cache: CacheStats,
-    /// Acquires of locks and permits and waits for latches, by kind and by how they ended.
+    /// Acquires of locks and permits and waits for latches, counted by kind and end.
     pub acquires: Acquires,
-    /// Renewals that the server has granted, counted by hold.
+    /// Renewals granted by the server, counted by hold.
     pub renewed: u64,
-    /// Scripts of renewals that were sent.
+    /// Scripts of renewals sent to a server.
     pub renewal_scripts: u64,
-    /// Scripts of renewals that got no answer or an error.
+    /// Scripts of renewals without an answer, or with an error.
     pub unanswered_renewals: u64,
-    /// Renewals that failed and were retried later, counted by hold.
+    /// Failed renewals which were retried later, counted by hold.
     pub renewal_retries: u64,
     /// The median number of keys in a script of renewals, exact to an eighth, rounded up.
     pub renewal_keys_p50: usize,
     /// The largest number of keys in a script of renewals.
     pub renewal_keys_max: usize,
-    /// From the moment at which a renewal was due until its reply, however often it was tried.
+    /// The time from a renewal's due time until its reply, over all attempts.
     #[cfg_attr(feature = "serde", serde(serialize_with = "summary"))]
     pub renewal_lateness: Summary,
-    /// From sending a script of renewals until its reply, with up to ten full scripts in flight to
-    /// one server.
+    /// The time from sending a script of renewals until its reply, with up to ten full scripts in
+    /// flight to one server.
     #[cfg_attr(feature = "serde", serde(serialize_with = "summary"))]
     pub renewal_round_trip: Summary,
-    /// Holds that were lost.
+    /// Lost holds.
     pub lost: u64,
-    /// Holds that were lost, by reason.
+    /// Lost holds, by reason.
     pub losses: Losses,
-    /// Connections that were made since the client started: to the server, or to all nodes of a
-    /// cluster. A number that keeps growing means that connections break.
+    /// Connections made since the client started: to the server, or to all nodes of a cluster. A
+    /// growing number means broken connections.
     pub connections_made: u64,
-    /// Connections that are open, with those of the renewals and of the messages to waiting threads.
-    /// See [`max_connections`](crate::ClientBuilder::max_connections).
+    /// Open connections, including the connections for renewals and for messages to waiting
+    /// threads. See [`max_connections`](crate::ClientBuilder::max_connections).
     pub connections_open: usize,
-    /// Connections for calls that a call uses now, or that are being opened. At the maximum, calls
-    /// wait for each other.
+    /// Connections for calls which are in use by a call, or being opened. At the maximum, further
+    /// calls wait for a connection.
     pub connections_in_use: usize,
-    /// Releases that the server has not acknowledged yet.
+    /// Releases not yet acknowledged by the server.
     pub queued_releases: usize,
-    /// Releases of dropped guards whose replies were not read yet. They return to zero within about
-    /// 100 ms, or become queued.
+    /// Releases of dropped guards with unread replies. They return to zero within about 100 ms, or
+    /// become queued.
     pub unread_releases: usize,
-    /// Releases that were given up, because the lease had expired or too many were pending.
+    /// Abandoned releases, because the lease had expired or too many releases were pending.
     pub abandoned_releases: u64,
-    /// Panics that the watchdog has caught on its threads. Anything but zero is a bug in this crate
-    /// or in the [clock](crate::ClientBuilder::clock).
+    /// Panics caught by the watchdog on its threads. Any number but zero is a bug in this crate or
+    /// in the [clock](crate::ClientBuilder::clock).
     pub panics: u64,
-    /// Reports that were not delivered to a callback: more than 65,536 were queued behind a slow
-    /// one, or the client has ended.
+    /// Undelivered reports to callbacks: more than 65,536 were queued behind a slow callback, or
+    /// the client has ended.
     pub unreported: u64,
-    /// Callbacks that panicked, and wakers of [futures](crate::LostFuture) that did. With the cargo
-    /// feature `metrics`, also calls of the recorder.
+    /// Panics of callbacks, and of wakers of [futures](crate::LostFuture). With the cargo feature
+    /// `metrics`, also panics of the recorder.
     pub callback_panics: u64,
 }
 
-/// What became of locks [that a client caches](crate::Lock::with_cache).
+/// Counts of locks [cached by a client](crate::Lock::with_cache).
 ///
 /// ```
 /// use std::time::Duration;
@@ -204,23 +207,22 @@ pub struct Stats {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CacheStats {
-    /// Locks that are cached now. They count as [held](Stats::held) too.
+    /// Locks cached now. They count as [held](Stats::held) too.
     pub cached: usize,
-    /// Acquires that took a cached lock, without a request.
+    /// Acquires of a cached lock, without a request.
     pub hits: u64,
-    /// Cached locks that were released when their time was over.
+    /// Cached locks released at the end of their time.
     pub expired: u64,
-    /// Cached locks that were released because another client has asked for them, or an acquire of
-    /// this client that takes no cached lock.
+    /// Cached locks released because another client has asked for them, or because of an acquire of
+    /// this client which takes no cached lock.
     pub revoked: u64,
-    /// Cached locks that were released because there were [too
-    /// many](crate::ClientBuilder::max_cached_locks).
+    /// Cached locks released because there were [too many](crate::ClientBuilder::max_cached_locks).
     pub evicted: u64,
-    /// Cached locks that were lost. No guard was there, so no loss is reported.
+    /// Cached locks which were lost. Without a guard, no loss is reported.
     pub lost: u64,
 }
 
-/// How many holds a client has lost, by reason.
+/// The number of a client's lost holds, by reason.
 ///
 /// ```
 /// use wheellock::{Client, LostReason};
@@ -238,20 +240,20 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// The holds that were lost for this reason.
+    /// The number of holds lost for this reason.
     #[must_use]
     pub fn because(&self, reason: LostReason) -> u64 {
         self.by_reason.get(reason.number()).copied().unwrap_or_default()
     }
 
-    /// The holds that were lost for any reason.
+    /// The number of holds lost for any reason.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_reason.iter().sum()
     }
 }
 
-/// By reason, without those of which there are none.
+/// By reason, without reasons whose count is zero.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Losses {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -261,7 +263,7 @@ impl serde::Serialize for Losses {
     }
 }
 
-/// A number that goes up and down.
+/// A gauge: a number which goes up and down.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicUsize);
 

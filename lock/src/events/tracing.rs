@@ -1,5 +1,5 @@
-//! The reports as `tracing` events, with the cargo feature of that name. Their names and fields are
-//! part of the public API.
+//! The reports as `tracing` events, with the cargo feature `tracing`. Names and fields are part of
+//! the public API.
 
 use std::time::Duration;
 
@@ -111,11 +111,11 @@ pub(crate) fn emit(report: &Report) {
     }
 }
 
-/// Nothing: the feature is off.
+/// No effect: the feature is off.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn emit(_report: &Report) {}
 
-/// The span of an acquire, on the calling thread, until it is dropped.
+/// The span of an acquire, on the calling thread, until dropped.
 pub(crate) struct AcquireSpan {
     #[cfg(feature = "tracing")]
     _entered: Option<tracing::span::EnteredSpan>,
@@ -124,7 +124,7 @@ pub(crate) struct AcquireSpan {
 impl AcquireSpan {
     #[cfg(feature = "tracing")]
     pub(crate) fn enter(name: impl FnOnce() -> String, kind: Kind) -> Self {
-        // A subscriber that panics costs its span, and not the lock.
+        // A subscriber's panic costs its span, and not the lock.
         let entered = catch_panic(|| {
             tracing::enabled!(target: "wheellock", Level::DEBUG).then(|| {
                 let (lock, kind) = (name(), kind.word());
@@ -134,14 +134,14 @@ impl AcquireSpan {
         Self { _entered: entered.flatten() }
     }
 
-    /// Nothing: the feature is off.
+    /// No effect: the feature is off.
     #[cfg(not(feature = "tracing"))]
     pub(crate) fn enter(_name: impl FnOnce() -> String, _kind: Kind) -> Self {
         Self {}
     }
 }
 
-/// A lock was acquired, on the calling thread, with nothing locked.
+/// Emits the event of an acquired lock, on the calling thread, with nothing locked.
 #[cfg(feature = "tracing")]
 pub(crate) fn acquired(name: &LockName, kind: Kind, owner: &Owner, waited: Duration) {
     catch_panic(|| {
@@ -158,11 +158,11 @@ pub(crate) fn acquired(name: &LockName, kind: Kind, owner: &Owner, waited: Durat
     });
 }
 
-/// Nothing: the feature is off.
+/// No effect: the feature is off.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn acquired(_name: &LockName, _kind: Kind, _owner: &Owner, _waited: Duration) {}
 
-/// An acquire ended without the lock, on the calling thread.
+/// Emits the event of an acquire without a grant, on the calling thread.
 #[cfg(feature = "tracing")]
 pub(crate) fn not_acquired(
     name: impl FnOnce() -> String,
@@ -184,7 +184,7 @@ pub(crate) fn not_acquired(
     });
 }
 
-/// Nothing: the feature is off.
+/// No effect: the feature is off.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn not_acquired(
     _name: impl FnOnce() -> String,
@@ -194,7 +194,7 @@ pub(crate) fn not_acquired(
 ) {
 }
 
-/// A holder's time has ended, on the thread that released it or gave it to another.
+/// Emits the event of a hold's end, on the thread which released the lock or handed the lock over.
 #[cfg(feature = "tracing")]
 pub(crate) fn released(
     name: &LockName,
@@ -216,7 +216,7 @@ pub(crate) fn released(
     });
 }
 
-/// Nothing: the feature is off.
+/// No effect: the feature is off.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn released(
     _name: &LockName,

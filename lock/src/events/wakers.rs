@@ -1,9 +1,13 @@
-//! Wakes the tasks that await the loss of a hold, on a thread of its own (DESIGN: awaited losses).
+//! Wakes the tasks which await the loss of a hold, on a separate thread.
 //!
 //! A waker is foreign code: it may block, panic, call the client or drop its last handle. The
-//! thread that finds a loss (the ticker, a renewal thread, a caller) only queues what is to be
-//! woken. The thread `lock-wakers` starts when a loss is awaited for the first time. It is not that
-//! of the callbacks, as one of those may block for long. It calls no clock.
+//! thread which finds a loss (the ticker, a renewal thread, a caller) only queues the tasks'
+//! wakers. The thread `lock-wakers` starts when a loss is awaited for the first time. The
+//! callbacks' thread would not do, as a callback may block for long. The thread calls no clock, so
+//! a clock's panic does not end it.
+//!
+//! A future ends with its guard, as the hold may be handed over afterwards. A `RedGuard` has no
+//! future: its majority may outlive each of its clients, and so any client's thread.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,7 +24,7 @@ use crate::error::{Error, LostReason};
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Condvar, Mutex};
 
-/// The thread of one client that wakes tasks, once there is one.
+/// The waker thread of one client, once started.
 #[derive(Debug, Default)]
 pub(crate) struct WakerThread {
     queue: Arc<WakeQueue>,
@@ -45,16 +49,18 @@ struct WakeQueue {
 #[derive(Debug, Default)]
 struct WakerQueue {
     due: VecDeque<Arc<AwaitedEnd>>,
-    /// At this length, those that nobody awaits any more are removed.
+    /// At this length, ends without an awaiting task are removed.
     prune_at: usize,
     is_stopping: bool,
 }
 
-/// The shortest queue that is pruned.
+/// The minimum length at which the queue is pruned.
 const LEAST_PRUNED: usize = 64;
 
 impl WakerThread {
-    /// An end that tasks can await. Starts the thread, unless it runs.
+    /// Returns an end for tasks to await. Starts the thread, unless already running.
+    ///
+    /// Returns [`Error::Thread`] if the thread cannot be started.
     pub(crate) fn awaited_end(&self) -> Result<Arc<AwaitedEnd>, Error> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
@@ -64,19 +70,20 @@ impl WakerThread {
         Ok(Arc::new(AwaitedEnd { queue: Arc::clone(&self.queue), state: Mutex::new(state) }))
     }
 
-    /// Wakers that panicked.
+    /// The number of panicked wakers.
     pub(crate) fn panics(&self) -> u64 {
         self.queue.panics.load(Ordering::Relaxed)
     }
 
-    /// Ends the thread once the queued tasks are woken, and waits for that for at most `timeout`. A
-    /// waker that calls this does not wait for itself.
+    /// Ends the thread once the queued tasks are woken, and waits for its end for at most
+    /// `timeout`. Does not wait on the waker thread itself.
     pub(crate) fn stop(&self, timeout: Duration) {
         let Some(thread) = self.thread.lock().take() else { return };
         self.queue.state.lock().is_stopping = true;
         self.queue.changed.notify_one();
         if thread::current().id() != thread.id {
-            // Nothing is ever sent: it returns when the sender is dropped, or at the timeout.
+            // Nothing is ever sent: `recv_timeout` returns when the sender is dropped, or at the
+            // timeout.
             let _ended = thread.ended.recv_timeout(timeout);
         }
     }
@@ -94,7 +101,7 @@ fn spawn(queue: &Arc<WakeQueue>) -> Result<Thread, Error> {
             drop(ends);
         })
         .map_err(|error| Error::Thread { reason: error.into() })?;
-    // It is not joined: a waker may never return.
+    // The thread is not joined: a waker may never return.
     Ok(Thread { id: thread.thread().id(), ended })
 }
 
@@ -102,8 +109,9 @@ impl WakeQueue {
     fn push(&self, end: &Arc<AwaitedEnd>) {
         let mut state = self.state.lock();
         if state.due.len() >= state.prune_at {
-            // What is left is awaited by tasks of the program, so they bound the queue. Doubling
-            // makes the cost of an end constant.
+            // Tasks of the program await the remaining ends, so they bound the queue. Doubling
+            // makes the cost of an end constant. No wake is ever dropped, as the task would sleep
+            // on.
             state.due.retain(|end| end.is_awaited());
             state.prune_at = LEAST_PRUNED.max(state.due.len() * 2);
         }
@@ -112,7 +120,7 @@ impl WakeQueue {
         self.changed.notify_one();
     }
 
-    /// Waits for the next end. `None` if there will be none.
+    /// Waits for the next end. Returns `None` if there will be none.
     fn next(&self) -> Option<Arc<AwaitedEnd>> {
         let mut state = self.state.lock();
         loop {
@@ -124,7 +132,7 @@ impl WakeQueue {
         }
     }
 
-    /// Calls the wakers with nothing locked. A panic is counted.
+    /// Calls the wakers with nothing locked, and counts panics.
     fn wake(&self, end: &AwaitedEnd) {
         let wakers = mem::take(&mut end.state.lock().wakers);
         for (_, waker) in wakers {
@@ -135,7 +143,7 @@ impl WakeQueue {
     }
 }
 
-/// The end of one guard's part in a hold, as tasks await it: the reason of a loss, or none if the
+/// The end of one guard's part in a hold, awaited by tasks: the reason of a loss, or none if the
 /// guard is gone.
 #[derive(Debug)]
 pub(crate) struct AwaitedEnd {
@@ -146,14 +154,14 @@ pub(crate) struct AwaitedEnd {
 #[derive(Debug)]
 struct EndState {
     end: Poll<Option<LostReason>>,
-    /// The wakers of the tasks, by number. A task that does not await the end any more removes its
-    /// own, so none is left when this is dropped.
+    /// The wakers of the tasks, by number. A task removes its waker when it stops awaiting the end,
+    /// so no waker is left when this value is dropped.
     wakers: Vec<(u64, Waker)>,
     next_task: u64,
 }
 
 impl AwaitedEnd {
-    /// It is there. Only the first counts. Never waits, and calls no waker.
+    /// Resolves the end; later calls do nothing. Never waits, and calls no waker.
     pub(crate) fn come(self: &Arc<Self>, lost: Option<LostReason>) {
         let mut state = self.state.lock();
         if state.end.is_ready() {
@@ -167,14 +175,14 @@ impl AwaitedEnd {
         }
     }
 
-    /// The number of one more task.
+    /// Registers one more task and returns its number.
     pub(crate) fn join(&self) -> u64 {
         let mut state = self.state.lock();
         state.next_task += 1;
         state.next_task
     }
 
-    /// The end, or this task is woken by `waker` when it comes.
+    /// Returns the end if resolved. Otherwise `waker` wakes this task on resolution.
     pub(crate) fn poll(&self, task: u64, waker: &Waker) -> Poll<Option<LostReason>> {
         // Cloned and dropped with nothing locked: both call foreign code.
         let mut waker = waker.clone();
@@ -192,7 +200,7 @@ impl AwaitedEnd {
         Poll::Pending
     }
 
-    /// This task does not await it any more.
+    /// Removes a task which no longer awaits the end.
     pub(crate) fn leave(&self, task: u64) {
         let mut state = self.state.lock();
         let index = state.wakers.iter().position(|(other, _)| *other == task);

@@ -1,14 +1,14 @@
-//! The pauses between attempts where no message wakes the waiter.
+//! Pauses between attempts of a waiter which no message wakes.
 
 use std::time::Duration;
 
-/// Pauses that double from the shortest to the longest. Each is a random part between its half and
-/// its whole, so that waiters that began together spread out.
+/// Pauses which double from the shortest to the longest.
 ///
-/// They apply to waiters that no message wakes: those of a [`spin_lock`](crate::Client::spin_lock),
-/// a [`simple_lock`](crate::Client::simple_lock) and a [`RedLock`](crate::RedLock), and to the
-/// rounds of a [`MultiLock`](crate::MultiLock). No pause is longer than one second. The idea is
-/// Redisson's (`LockOptions.ExponentialBackoff`).
+/// Each pause is a random part between its half and its whole, so waiters from the same moment
+/// spread out. Backoff applies to waiters which no message wakes: a
+/// [`spin_lock`](crate::Client::spin_lock), a [`simple_lock`](crate::Client::simple_lock), a
+/// [`RedLock`](crate::RedLock), and the rounds of a [`MultiLock`](crate::MultiLock). No pause is
+/// longer than one second. The idea is Redisson's (`LockOptions.ExponentialBackoff`).
 ///
 /// ```
 /// use std::time::Duration;

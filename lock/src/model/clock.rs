@@ -1,17 +1,17 @@
-//! The clock for leases: monotonic time that includes suspend.
+//! The clock for leases: monotonic time including suspend.
 //!
-//! Rust's `Instant` stops during suspend on Linux and macOS, the server's clock does not. A laptop
-//! that was closed for an hour would trust leases that ended long ago. So the client's clock reads
+//! Rust's `Instant` stops during suspend on Linux and macOS, but the server's clock does not. A
+//! laptop closed for an hour would trust expired leases. So the client's clock reads
 //! `CLOCK_BOOTTIME` on Linux and `CLOCK_MONOTONIC` on Apple's systems. By Apple's manual page
-//! `clock_gettime(3)` that clock advances while the system is asleep; `Instant` reads
-//! `CLOCK_UPTIME_RAW` there, which does not.
+//! `clock_gettime(3)`, `CLOCK_MONOTONIC` advances while the system is asleep; `Instant` reads
+//! `CLOCK_UPTIME_RAW` there, which does not advance.
 
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use hashed_wheel::{Clock, Parker, SystemClock};
 
-/// Monotonic time that includes suspend. Its instants start out equal to those of [`Instant::now`].
+/// Monotonic time including suspend. Its instants start out equal to [`Instant::now`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuspendClock {
     anchor: Instant,
@@ -31,7 +31,7 @@ impl Clock for SuspendClock {
     }
 
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
-        // The wait itself stops during suspend, so it ends late and never early. A thread that
+        // The wait itself stops during suspend, so it ends late and never early. A thread which
         // reads the clock meanwhile sees the right time.
         let deadline = deadline
             .map(|deadline| SystemClock.now() + deadline.saturating_duration_since(self.now()));

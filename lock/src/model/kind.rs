@@ -1,11 +1,11 @@
-//! The kinds of holds, and which of them share a layout on the server.
+//! The kinds of holds, and their layouts on the server.
 
-/// What is held: a kind of lock, or a permit.
+/// The kind of a hold: a kind of lock, or a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Redisson's `RLock`.
     Reentrant,
-    /// Redisson's `RFairLock`: waiters are served in the order in which they came.
+    /// Redisson's `RFairLock`: waiters are served in the order of arrival.
     Fair,
     /// Redisson's `RFencedLock`: each hold has a number, and a later hold a larger one.
     Fenced,
@@ -15,10 +15,10 @@ pub(crate) enum Kind {
     Simple,
     /// The shared half of Redisson's `RReadWriteLock`.
     Read,
-    /// The exclusive half of it.
+    /// The exclusive half of Redisson's `RReadWriteLock`.
     Write,
-    /// A permit of a semaphore with leases, which is renewed. It is not acquired as a lock and
-    /// never nested.
+    /// A permit of a semaphore with leases, which is renewed. A permit is not acquired as a lock
+    /// and never nested.
     Permit,
 }
 
@@ -49,12 +49,12 @@ impl Kind {
         Self::Permit,
     ];
 
-    /// Its place in [`ALL`](Self::ALL).
+    /// The index in [`ALL`](Self::ALL).
     pub(crate) fn number(self) -> usize {
         self as usize
     }
 
-    /// What it is called in metrics and events.
+    /// The kind's name in metrics and events.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Reentrant => "lock",
@@ -68,8 +68,8 @@ impl Kind {
         }
     }
 
-    /// A thread that holds one kind re-enters it through another of the same layout: on the server
-    /// they are one hold.
+    /// The layout on the server. A thread with a hold re-enters the hold through any kind of the
+    /// same layout: on the server both are one hold.
     pub(crate) fn layout(self) -> Layout {
         match self {
             Self::Reentrant | Self::Fair | Self::Fenced | Self::Spin => Layout::Counted,

@@ -1,4 +1,4 @@
-//! What a client is called unless the program says otherwise.
+//! The default label of a client.
 
 use std::env;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn system_host() -> String {
     name.map_or_else(|| "localhost".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// At most 64 characters, without those that would disturb a terminal.
+/// The first 64 characters, without control characters, which would disturb a terminal.
 fn shortened(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(64).collect()
 }

@@ -1,15 +1,15 @@
-//! The arithmetic of leases: how long a holder may trust one, and when to renew it. Pure; time is
-//! an argument.
+//! The arithmetic of leases: how long a holder may trust a lease, and when a renewal is due. Pure;
+//! time is an argument.
 //!
 //! A lease counts from *before* its request was sent, on the holder's clock. The server counts from
 //! the arrival of the request, which is later. So if both clocks run at the same rate, the holder's
-//! validity ends first. The drift margin covers clocks that do not.
+//! validity ends first. The drift margin covers different rates.
 
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// How long a hold lasts unless it is renewed, in whole milliseconds.
+/// How long a hold lasts without a renewal, in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lease {
     millis: u64,
@@ -17,12 +17,12 @@ pub(crate) struct Lease {
 
 /// A shorter lease leaves nothing after drift and the round trip.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// A hundred years. Redis adds the wall clock to it, and `Instant` the time since boot; both stay
-/// far from overflow.
+/// A hundred years. Redis adds the wall clock to a lease, and `Instant` the time since boot; both
+/// sums stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Redisson's `lockWatchdogTimeout`: renewed every ten seconds. The locks of a dead process are
-/// free after thirty.
+/// free after thirty seconds.
 pub(crate) const DEFAULT: Lease = Lease { millis: 30_000 };
 
 impl Lease {
@@ -30,14 +30,17 @@ impl Lease {
         Self::named("lease", lease)
     }
 
-    /// Another time that the server counts as a lease. `what` names it in an error.
+    /// A lease, or another time which the server counts as a lease. `what` is the name in an error.
+    ///
+    /// Returns [`Error::InvalidLease`] for less than 10 ms or more than a hundred years.
     pub(crate) fn named(what: &str, lease: Duration) -> Result<Self, Error> {
         let reason = if lease < SHORTEST {
             format!("the shortest {what} is {SHORTEST:?}")
         } else if lease > LONGEST {
             format!("the longest {what} is a hundred years")
         } else {
-            // A fraction of a millisecond cannot be sent, so validity does not include it either.
+            // A fraction of a millisecond cannot be sent, so validity does not include the fraction
+            // either.
             return Ok(Self { millis: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX) });
         };
         Err(Error::InvalidLease { lease, reason })
@@ -51,26 +54,26 @@ impl Lease {
         self.millis
     }
 
-    /// The lease in milliseconds as a signed number, which is how the server counts. The longest
-    /// lease fits.
+    /// The lease in milliseconds, as a signed number like the server's. The longest lease fits.
     pub(crate) fn millis_i64(self) -> i64 {
         i64::try_from(self.millis).unwrap_or(i64::MAX)
     }
 
-    /// The longest lease whose validity is at most `left`: asking for it again prolongs nothing.
+    /// The longest lease with a validity of at most `left`: another request for such a lease
+    /// prolongs nothing.
     pub(crate) fn covering(left: Duration) -> Self {
         // First the drift's 2 ms, then its hundredth.
         let millis = (left.as_millis() + 2) * 100 / 99;
         Self { millis: u64::try_from(millis).unwrap_or(u64::MAX) }
     }
 
-    /// The end of the validity of a lease that was granted to a request sent at `sent_at`.
+    /// The end of the validity of a lease granted to a request sent at `sent_at`.
     pub(crate) fn valid_until(self, sent_at: Instant) -> Instant {
         sent_at + self.duration().saturating_sub(self.drift())
     }
 
-    /// The least that a watched hold has left of it while each renewal is answered in time: the
-    /// validity of a lease without a third of the lease.
+    /// The least remaining validity of a watched hold while each renewal is answered in time: the
+    /// validity minus a third of the lease.
     pub(crate) fn least_remaining(self) -> Duration {
         self.duration().saturating_sub(self.drift()).saturating_sub(self.duration() / 3)
     }
@@ -82,7 +85,7 @@ impl Lease {
     }
 
     /// The longest time from one request to the next renewal: two ticks less than a third of the
-    /// lease, so that the renewal reaches the server before the third is over.
+    /// lease, so the renewal reaches the server before the third is over.
     pub(crate) fn renewal_interval(self, tick: Duration) -> Duration {
         (self.duration() / 3).saturating_sub(tick * 2)
     }

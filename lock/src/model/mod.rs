@@ -1,7 +1,7 @@
 //! Names, owners, leases and other values, and the rules about them.
 //!
-//! Every other folder imports from here. What the process itself requires is here too: the clock,
-//! parking, locks, the recognition of a fork, and the function that catches panics of foreign code.
+//! Every other folder imports from here. The parts required by the process itself are here too: the
+//! clock, parking, locks, the recognition of a fork, and `catch_panic` for foreign code.
 
 pub(crate) mod backoff;
 pub(crate) mod clock;
@@ -23,7 +23,7 @@ pub(crate) mod wait;
 pub(crate) mod wait_graph;
 pub(crate) mod wait_mode;
 
-// The wheel that carries the holds, and that of a red lock's upkeep. Their tickers take part in the
+// The wheel of the holds, and the wheel of a red lock's upkeep. Their tickers take part in the
 // tests of many schedules.
 #[cfg(all(test, wheellock_shuttle))]
 pub(crate) use crate::testing::modelled::timer::{

@@ -1,4 +1,4 @@
-//! A lock's name, its client's prefix, and the key and channel names that follow from it.
+//! A lock's name, its client's prefix, and the derived names of keys and channels.
 
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, RandomState};
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, truncated};
 
-/// A valid lock name. It is the key on the server, byte for byte.
+/// A valid lock name: the key on the server, byte for byte.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockName(Arc<str>);
 
-/// A longer name is most likely a mistake, and every wait would send it again.
+/// A longer name is most likely a mistake, and every wait would send the name again.
 pub(crate) const LONGEST_NAME: usize = 64 * 1024;
 
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
-/// Whether a channel may be in another slot than its key. Then the key's node can publish there
-/// only to all nodes. Redisson cannot use such a latch in a cluster at all, so no sharded
-/// subscriber misses the message.
+/// Whether a channel may be in another slot than its key. Then the key's node cannot publish to the
+/// channel's shard, only to all nodes. Redisson cannot use such a latch in a cluster at all, so no
+/// sharded subscriber misses the message.
 pub(crate) fn lies_apart(channel: &str) -> bool {
     let braced = channel.strip_prefix(LATCH_CHANNEL).and_then(|braced| braced.strip_prefix('{'));
     braced.is_some_and(|name| name.contains('{'))
@@ -36,7 +36,7 @@ impl LockName {
         Err(Error::InvalidName { name: truncated(name), reason })
     }
 
-    /// What stands for all names in a message.
+    /// A placeholder for all names in a message.
     pub(crate) fn any() -> Self {
         Self(Arc::from("*"))
     }
@@ -45,18 +45,18 @@ impl LockName {
         &self.0
     }
 
-    /// The name for messages. A long one is truncated.
+    /// The name for messages, truncated if long.
     pub(crate) fn shown(&self) -> String {
         truncated(&self.0)
     }
 
     /// Whether the name has a `{`, which Redisson takes for braces around a hash tag. Of two names
-    /// with one channel or key, `x` and `{x}`, this is one.
+    /// with the same channel or key, `x` and `{x}`, only `{x}` has braces.
     pub(crate) fn has_braces(&self) -> bool {
         self.0.contains('{')
     }
 
-    /// The other name with the same derived keys in Redisson's layout, if there is one.
+    /// The second name with the same derived keys in Redisson's layout, if any.
     fn twin(&self) -> Option<String> {
         if !self.has_braces() {
             return Some(format!("{{{}}}", self.0));
@@ -65,7 +65,8 @@ impl LockName {
         inner.filter(|inner| !inner.contains('{')).map(str::to_owned)
     }
 
-    /// The name, unless it is the one with braces of two that share keys. So nobody uses both.
+    /// Returns the name. Returns [`Error::InvalidName`] for a name in braces which shares keys with
+    /// the name inside, so nobody uses both names.
     pub(crate) fn without_outer_braces(self) -> Result<Self, Error> {
         let is_refused = self.has_braces() && self.twin().is_some();
         if is_refused { Err(self.shares_keys()) } else { Ok(self) }
@@ -77,8 +78,8 @@ impl LockName {
         Error::InvalidName { name: self.shown(), reason }
     }
 
-    /// The channel of the lock's releases, as Redisson names it. Like all names here it is made on
-    /// demand: a hundred thousand holds need theirs only when they end.
+    /// The channel of the lock's releases, as named by Redisson. Like all names here, the channel's
+    /// name is built on demand: a hundred thousand holds only need their channels at their ends.
     pub(crate) fn channel(&self) -> Arc<str> {
         Arc::from(self.channel_parts().concat())
     }
@@ -119,7 +120,7 @@ impl LockName {
         self.prefixed("redisson_lock_queue")
     }
 
-    /// The key of the liveness deadlines of that queue's waiters.
+    /// The key of the liveness deadlines of the waiters in [`queue`](Self::queue).
     pub(crate) fn queue_deadlines(&self) -> Arc<str> {
         self.prefixed("redisson_lock_timeout")
     }
@@ -129,8 +130,8 @@ impl LockName {
         self.suffixed("timeout")
     }
 
-    /// The key under which the server remembers its reply to the last call of the request sequence
-    /// `id`, or the release of the permit `id`, so that a copy counts once.
+    /// The key of the server's reply to the last call of the request sequence `id`, or to the
+    /// release of the permit `id`. With this key a copy counts once.
     pub(crate) fn request(&self, id: impl fmt::Display) -> Arc<str> {
         Arc::from(self.own("wheellock_request", format_args!(":{id}")))
     }
@@ -145,18 +146,19 @@ impl LockName {
         Arc::from(self.own("wheellock_job_token", format_args!("")))
     }
 
-    /// The key of the slots that the job of this name ran for last.
+    /// The key of the slots for which the job of this name ran last.
     pub(crate) fn job_runs(&self) -> Arc<str> {
         Arc::from(self.own("wheellock_job_runs", format_args!("")))
     }
 
-    /// Where this client's threads wait for a lock without messages. It is no channel.
+    /// The place where this client's threads wait for a lock without messages. Not a channel.
     pub(crate) fn polled(&self) -> Arc<str> {
         Arc::from(self.own("polled", format_args!("")))
     }
 
-    /// A key that Redisson does not have, in this name's slot. No two names have one, whatever
-    /// follows: a name without braces ends at its `}`, and another has its length before it.
+    /// A key in this name's slot, unknown to Redisson. Keys of different names differ, whatever
+    /// follows: a name without braces ends at its `}`, and any other name is preceded by its
+    /// length.
     fn own(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
         let name = &*self.0;
         if name.contains(['{', '}']) {
@@ -167,8 +169,8 @@ impl LockName {
     }
 
     /// A name in this name's slot, with a prefix. Redisson's `prefixName`: a name without braces is
-    /// put in braces, so that in a cluster all keys of one lock share a slot. As in Redisson, any
-    /// `{` counts as braces.
+    /// put in braces, so all keys of one lock share a slot in a cluster. As in Redisson, any `{`
+    /// counts as braces.
     pub(crate) fn prefixed(&self, prefix: &str) -> Arc<str> {
         Arc::from(self.parts(prefix).concat())
     }
@@ -191,7 +193,7 @@ impl LockName {
         text
     }
 
-    /// What stands between a prefix and this name, and after the name.
+    /// The text between a prefix and this name, and the text after the name.
     fn braces(&self) -> (&'static str, &'static str) {
         if self.has_braces() { (":", "") } else { (":{", "}") }
     }
@@ -205,14 +207,14 @@ impl LockName {
     }
 }
 
-/// The names that a client has used last, so that it refuses the second of two that share a key
-/// beside the lock's: in Redisson's layout `x` and `{x}` have one queue, one counter of tokens, and
-/// one set of leases.
+/// The names last used by a client, by which the client refuses the second of two names with a
+/// shared key. In Redisson's layout `x` and `{x}` share their queue, counter of tokens, and set of
+/// leases.
 ///
-/// It has no lock, so that what a child of a fork copies is never half changed.
+/// There is no lock inside, so a fork never copies a half-changed value into a child.
 pub(crate) struct SharedKeys {
-    /// Of a derived key its hash, with the lowest bit for [`LockName::has_braces`]. Each key has
-    /// one place, and displaces the key that was there: it is forgotten.
+    /// Hashes of derived keys, with [`LockName::has_braces`] as the lowest bit. Each key has one
+    /// place, and replaces the earlier key there, which is forgotten.
     last: [AtomicU64; PLACES],
     hasher: RandomState,
 }
@@ -226,7 +228,8 @@ impl Default for SharedKeys {
 }
 
 impl SharedKeys {
-    /// The name, unless the client has used another from which the same key is derived.
+    /// Records and returns the name. Returns [`Error::InvalidName`] if the client has used another
+    /// name with the same derived key.
     pub(crate) fn claim(
         &self,
         name: LockName,
@@ -234,9 +237,9 @@ impl SharedKeys {
     ) -> Result<LockName, Error> {
         let hash = self.hasher.hash_one(derive(&name));
         let entry = (hash & !1) | u64::from(name.has_braces());
-        // The upper half selects the place: all other bits tell two keys of one place apart.
+        // The upper half selects the place: all other bits distinguish two keys of one place.
         let place = usize::try_from(hash >> 32).ok().and_then(|hash| self.last.get(hash % PLACES));
-        // Relaxed: two threads that use both names for the first time at once may not be noticed.
+        // Relaxed: a simultaneous first use of both names by two threads may go unnoticed.
         if let Some(place) = place
             && place.load(Ordering::Relaxed) != entry
             && place.swap(entry, Ordering::Relaxed) == entry ^ 1
@@ -254,8 +257,8 @@ impl fmt::Debug for SharedKeys {
     }
 }
 
-/// A client's prefix of every name. A name is made nowhere else, so keys, channels and messages all
-/// have it.
+/// A client's prefix of every name. Names are only built here, so keys, channels and messages all
+/// have the prefix.
 #[derive(Clone)]
 pub(crate) struct Prefix(Arc<str>);
 
@@ -269,7 +272,8 @@ impl Prefix {
         Self(Arc::from(format!("{}{more}", self.0)))
     }
 
-    /// The lock's name for `name` under this prefix.
+    /// The lock's name for `name` under this prefix. Returns [`Error::InvalidName`] if `name` is
+    /// empty or the result is too long.
     pub(crate) fn name(&self, name: &str) -> Result<LockName, Error> {
         if self.0.is_empty() {
             LockName::parse(name)
@@ -283,7 +287,7 @@ impl Prefix {
 }
 
 impl Prefix {
-    /// This prefix, in which every sign stands for itself, followed by a pattern of Redis's.
+    /// A pattern of Redis: this prefix with every character escaped, followed by `pattern`.
     pub(crate) fn pattern(&self, pattern: &str) -> String {
         let mut text = String::with_capacity(self.0.len() + pattern.len());
         for sign in self.0.chars() {

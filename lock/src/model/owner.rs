@@ -1,15 +1,20 @@
 //! The owner of a hold: a client's identity and the number of one hold.
 //!
-//! Redisson's owner is `<client uuid>:<thread id>`, and Java never parses it. Ours is `<client
-//! uuid>:<number>`, with a new number for every outermost hold. So a command that arrives long
-//! after its connection was given up (the kernel sends it again, a stopped server resumes, a proxy
-//! delivers it) names a hold that no longer exists, and cannot affect the next one.
+//! Redisson's owner is `<client uuid>:<thread id>`, and Java never parses an owner. Ours is
+//! `<client uuid>:<number>`, with a new number for every outermost hold. So a command which arrives
+//! long after its connection was given up (the kernel sends it again, a stopped server resumes, a
+//! proxy delivers it) names a finished hold, and cannot affect the next hold.
 //!
-//! The UUID is random, but of version 8 where Java's is of version 4. So in a queue with waiters of
-//! both, ours, which renew their liveness deadline, can be told from Redisson's, which do not.
+//! The UUID is random, but of version 8, while Java's is of version 4. So in a queue of mixed
+//! waiters, ours, which renew their liveness deadline, are distinguished from Redisson's, which do
+//! not.
 //!
-//! The number of a lock's hold carries when its acquire began and whether it is watched, for those
-//! who ask who holds the lock (DESIGN: holders).
+//! The number of a lock's hold has the start time of its acquire and whether the hold is watched,
+//! for queries about the holder. Such a number is 2^62 plus the milliseconds since the client's
+//! start, a sequence and the watched bit. Numbers always grow and stay below 2^63. So Redisson's
+//! hash has this information without another key or command. A waiter draws a new owner for each
+//! try after a refusal, so the time belongs to the granted try. Only in a fair lock's queue, and
+//! while a try may still be granted, a waiter retains its owner.
 
 use std::fmt;
 use std::io;
@@ -22,31 +27,34 @@ use uuid::{Builder, Uuid};
 use crate::error::Error;
 use crate::model::sync::thread::{self, ThreadId};
 
-/// One client of one process. It makes owners.
+/// One client of one process, as the source of its owners.
 #[derive(Debug)]
 pub(crate) struct ClientId {
     uuid: Uuid,
     started: Instant,
-    /// The last number of a permit or a request. A script compares these, so they stay small.
+    /// The last number of a permit or a request. Scripts compare these as Lua numbers, so they stay
+    /// small.
     drawn: AtomicU64,
     /// The last number of a lock's hold, without [`TIMED`] and [`WATCHED`].
     drawn_for_locks: AtomicU64,
 }
 
-/// The bit of a number that carries a time and [`WATCHED`]. The bit above is the sign of Java's and
+/// The bit of a number with a time and [`WATCHED`]. The next higher bit is the sign of Java's and
 /// Lua's integers.
 const TIMED: u64 = 1 << 62;
-/// The bit of a number whose hold is watched.
+/// The bit of a watched hold's number.
 const WATCHED: u64 = 1;
-/// The bits of the sequence, between [`WATCHED`] and the milliseconds since the client began.
+/// The bits of the sequence, between [`WATCHED`] and the milliseconds since the client's start.
 const SEQUENCE: u32 = 21;
 /// The bits of these milliseconds: 34 years.
 const MILLIS: u32 = 40;
 
 impl ClientId {
-    /// A new identity. The bytes are the operating system's: a generator inside this process would
-    /// give the same ones to a child of a fork, and two clients with one identity would hold each
-    /// other's locks. It `started` now, by the client's clock.
+    /// A new identity of a client started at `started`, by the client's clock.
+    ///
+    /// The bytes are the operating system's. A generator inside this process would repeat its bytes
+    /// in a child of a fork, and each of two clients with one identity would hold the locks of
+    /// both. Returns [`Error::Random`] if the system has no random bytes.
     pub(crate) fn new(started: Instant) -> Result<Self, Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
@@ -63,23 +71,23 @@ impl ClientId {
         Self::new(SystemClock.now()).unwrap()
     }
 
-    /// Whether this is its identity.
+    /// Whether `client` is this identity.
     pub(crate) fn is(&self, client: Uuid) -> bool {
         self.uuid == client
     }
 
-    /// When it started, by the client's clock.
+    /// When the client started, by the client's clock.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
 
-    /// An owner that was never used before, of a permit or a request.
+    /// A new owner of a permit or a request, never used before.
     pub(crate) fn next_owner(&self) -> Owner {
-        // Relaxed: the number only has to differ. No other memory depends on it.
+        // Relaxed: the number only has to differ. No other memory depends on the number.
         Owner { client: self.uuid, number: self.drawn.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
-    /// An owner that was never used before, of a lock's hold that is asked for `now`.
+    /// A new owner of a lock's hold acquired at `now`, never used before.
     pub(crate) fn next_lock_owner(&self, now: Instant, watched: bool) -> Owner {
         let age = now.saturating_duration_since(self.started).as_millis();
         let millis = u64::try_from(age).unwrap_or(u64::MAX).min((1 << MILLIS) - 1);
@@ -100,8 +108,8 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// The owner of one outermost hold. Its text is the field of the hash on the server. The text is
-/// made only when it is sent or shown, so that a hundred thousand holds need not store it.
+/// The owner of one outermost hold. The owner's text is the field of the hash on the server. The
+/// text is only built to be sent or shown, so a hundred thousand holds need not store theirs.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     client: Uuid,
@@ -121,12 +129,12 @@ impl Owner {
         bytes
     }
 
-    /// Larger than that of every owner which the client drew before.
+    /// The owner's number, larger than all numbers drawn by the client before.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The parts of its text: the client's, a colon, and the number.
+    /// The parts of the owner's text around the colon: the client's text, and the number.
     pub(crate) fn parts(&self) -> ([u8; 36], u64) {
         let mut client = [0; 36];
         self.client.hyphenated().encode_lower(&mut client);
@@ -144,24 +152,24 @@ impl Owner {
         Some(Self { client: client.parse().ok()?, number: number.parse().ok()? })
     }
 
-    /// Whether a text is an owner of this library and not a thread of Redisson's, by the UUID's
-    /// version.
+    /// Whether a text is an owner of this library, by the UUID's version, and not a thread of
+    /// Redisson.
     pub(crate) fn is_ours(text: &str) -> bool {
         text.as_bytes().get(14) == Some(&b'8')
     }
 }
 
-/// What is known from the text of an owner of this library.
+/// The information in the text of an owner of this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerText<'a> {
     /// The client's identity.
     pub(crate) client: &'a str,
-    /// How old the client was, and whether the hold is watched. Unknown of a permit's owner.
+    /// The client's age at the draw, and whether the hold is watched. `None` for a permit's owner.
     pub(crate) drawn: Option<(Duration, bool)>,
 }
 
 impl<'a> OwnerText<'a> {
-    /// `None` if the text is not an owner of this library.
+    /// Parses an owner. Returns `None` if the text is not an owner of this library.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let (client, number) = text.split_once(':')?;
         let number: u64 = number.parse().ok()?;
@@ -189,9 +197,9 @@ impl fmt::Debug for Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LocalHolder {
     Thread(ThreadId),
-    /// Any thread that gives this name.
+    /// Any thread which gives this name.
     Named(Arc<str>),
-    /// The thread that has the guard. No later acquire is its, so nothing nests.
+    /// The thread with the guard. No later acquire has the same holder, so nothing nests.
     Guard,
 }
 

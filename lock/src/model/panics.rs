@@ -1,10 +1,10 @@
-//! Where a panic of foreign code ends: of a clock, a callback, a recorder, a resolver.
+//! Catches panics of foreign code: a clock, a callback, a recorder, a resolver.
 
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls `foreign` and returns what it returns, or `None` if it panics.
+/// Calls `foreign` and returns its result, or `None` after a panic.
 ///
 /// Unwind safety is asserted: `foreign` changes our state only under locks without poison, or not
 /// at all.

@@ -6,11 +6,10 @@ use std::str::FromStr;
 use crate::error::{Error, truncated};
 use crate::model::owner::Owner;
 
-/// The id of one permit of an [`ExpirableSemaphore`](crate::ExpirableSemaphore). It is never used
-/// for another.
+/// The unique id of one permit of an [`ExpirableSemaphore`](crate::ExpirableSemaphore).
 ///
-/// As a text it has 32 lower-case hexadecimal digits, as Redisson's ids have, so that another
-/// program can release the permit.
+/// An id is never reused. As a text it has 32 lower-case hexadecimal digits, like Redisson's ids,
+/// so another program can release the permit.
 ///
 /// ```
 /// use wheellock::{Error, PermitId};
@@ -24,7 +23,7 @@ use crate::model::owner::Owner;
 pub struct PermitId([u8; 16]);
 
 impl PermitId {
-    /// The permit that is taken under this owner.
+    /// The permit acquired by this owner.
     pub(crate) fn of(owner: &Owner) -> Self {
         Self(owner.bytes())
     }
@@ -37,7 +36,8 @@ impl PermitId {
 impl FromStr for PermitId {
     type Err = Error;
 
-    /// Reads 32 hexadecimal digits, of either case.
+    /// Parses 32 hexadecimal digits, of either case. Returns [`Error::InvalidPermitId`] for any
+    /// other text.
     fn from_str(text: &str) -> Result<Self, Error> {
         let digits: Option<Vec<u8>> = text
             .chars()

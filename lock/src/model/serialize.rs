@@ -1,4 +1,4 @@
-//! How values without a `Serialize` of their own are serialized: times in whole milliseconds.
+//! Serialization of values without their own `Serialize`: times in whole milliseconds.
 
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S:
     serializer.serialize_u64(count(*time))
 }
 
-/// A time that may be unknown.
+/// A possibly unknown time.
 #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
 pub(crate) fn known_millis<S: Serializer>(
     time: &Option<Duration>,
@@ -23,7 +23,7 @@ pub(crate) fn known_millis<S: Serializer>(
     time.map(count).serialize(serializer)
 }
 
-/// A point in time that may be unknown, in milliseconds since the beginning of 1970.
+/// A possibly unknown point in time, in milliseconds since the beginning of 1970.
 #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
 pub(crate) fn known_unix_millis<S: Serializer>(
     time: &Option<SystemTime>,
@@ -33,7 +33,7 @@ pub(crate) fn known_unix_millis<S: Serializer>(
     since.map(count).serialize(serializer)
 }
 
-/// A time without a value if it never ends.
+/// A time in milliseconds, or none for [`Duration::MAX`].
 pub(crate) fn finite_millis<S: Serializer>(
     time: &Duration,
     serializer: S,

@@ -1,4 +1,4 @@
-//! The settings of a client, and which values are valid.
+//! The settings of a client, and the checks of their values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,50 +6,50 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::model::lease::{self, Lease};
 
-/// All numeric settings of a client. Defaults are Redisson's where Redisson has one; DESIGN.md
-/// gives the reasons.
+/// All numeric settings of a client. Defaults are Redisson's where Redisson has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The lease of a watched hold.
     pub(crate) watchdog_lease: Lease,
-    /// The lease of other programs' renewals, which may shorten a reader's.
+    /// The lease of other programs' renewals, which may shorten a reader's lease.
     pub(crate) foreign_watchdog: Lease,
-    /// The longest that one attempt at one command may take.
+    /// The timeout of one attempt at one command.
     pub(crate) command_timeout: Duration,
-    /// The wheel's resolution.
+    /// The wheel's resolution: a loss is reported within a tick.
     pub(crate) tick: Duration,
     /// The longest sleep of a waiter between two attempts, in case a message was lost.
     pub(crate) poll_bound: Duration,
     /// Keys in one renewal script under normal load. A script of a hundred keys blocks the server
     /// long enough to nearly double the slowest hundredth of all other commands.
     pub(crate) renewal_keys: usize,
-    /// Keys in one renewal script when more is due than a few scripts carry.
+    /// Keys in one renewal script with a backlog.
     pub(crate) renewal_keys_behind: usize,
-    /// The highest number of connections for calls. Unless it is set, that depends on how far the
-    /// server is.
+    /// The highest number of connections for calls. If `None`, the number depends on the round trip
+    /// time.
     pub(crate) connections: Option<usize>,
     /// A watched hold is not renewed beyond this age.
     pub(crate) max_hold: Option<Duration>,
-    /// A hold that lasts longer is reported.
+    /// A longer hold is reported.
     pub(crate) long_hold: Option<Duration>,
-    /// Whether a server that may evict locks is an error.
+    /// Whether building the client fails for a server which may evict locks.
     pub(crate) refuse_eviction: bool,
-    /// How many replicas have to acknowledge a grant.
+    /// The replicas which must acknowledge a grant.
     pub(crate) replica_acks: Option<ReplicaAcks>,
     /// Whether dropping a guard waits for the server's reply.
     pub(crate) wait_on_drop: bool,
     /// Whether a hold is handed from thread to thread, and for how long.
     pub(crate) hand_over: HandOver,
-    /// How many locks stay with the client between two uses.
+    /// The most locks cached by the client between two uses.
     pub(crate) max_cached: usize,
-    /// What the client is called where others ask who holds a lock.
+    /// The client's label in replies to queries about a lock's holder.
     pub(crate) label: Option<Arc<str>>,
-    /// What happens when threads wait for each other.
+    /// The reaction to a deadlock.
     pub(crate) on_deadlock: OnDeadlock,
 }
 
-/// What a client does when its threads and those of other clients wait for each other, for
-/// [`ClientBuilder::on_deadlock`](crate::ClientBuilder::on_deadlock).
+/// A client's reaction to a deadlock of its threads, or of its threads and other clients' threads.
+///
+/// The argument of [`ClientBuilder::on_deadlock`](crate::ClientBuilder::on_deadlock).
 ///
 /// ```
 /// use wheellock::{Client, Memory, OnDeadlock};
@@ -64,35 +64,35 @@ pub enum OnDeadlock {
     /// Each client with a thread in the cycle reports a
     /// [`Warning::Deadlock`](crate::Warning::Deadlock). The waits go on.
     Warn,
-    /// As [`Warn`](Self::Warn), and the wait that began last ends with
-    /// [`Error::Deadlock`](crate::Error::Deadlock), of the waits of clients with this setting.
+    /// As [`Warn`](Self::Warn). In addition, the wait which began last ends with
+    /// [`Error::Deadlock`](crate::Error::Deadlock). Only waits of clients with this setting end.
     Fail,
-    /// The client does not look for deadlocks, and others do not see its waits.
+    /// The client does not check for deadlocks, and its waits are invisible to other clients.
     Ignore,
 }
 
-/// How long a hold may go from thread to thread without the server.
+/// How long a hold may be handed from thread to thread without the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandOver {
     Off,
     /// For this long after the server's grant.
     Within(Duration),
-    /// This many times: where time stands still, or costs nothing.
+    /// This many times: for a clock which stands still, or a store without cost.
     Times(u32),
 }
 
 impl HandOver {
-    /// A budget of zero switches it off.
+    /// `Within(budget)`, or `Off` for a budget of zero.
     pub(crate) fn within(budget: Duration) -> Self {
         if budget.is_zero() { Self::Off } else { Self::Within(budget) }
     }
 
-    /// This setting where time is no measure: hand-overs are counted.
+    /// The same setting with a count of hand-overs, for a store where time is no measure.
     pub(crate) fn counted(self) -> Self {
         if self == Self::Off { self } else { Self::Times(HAND_OVERS) }
     }
 
-    /// How long one client keeps a lock that others wait for.
+    /// How long one client retains a lock while other clients wait.
     pub(crate) fn budget(self) -> Duration {
         match self {
             Self::Within(budget) => budget,
@@ -101,17 +101,18 @@ impl HandOver {
     }
 }
 
-/// How many replicas have to acknowledge a grant, and how long that may take.
+/// The replicas which must acknowledge a grant, and the timeout of their acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicaAcks {
     pub(crate) wanted: Replicas,
     pub(crate) timeout: Duration,
-    /// Whether a replica acknowledges what is in its append-only file, and not in its memory.
+    /// Whether a replica acknowledges its append-only file instead of its memory.
     pub(crate) on_disk: bool,
 }
 
-/// How many replicas have to acknowledge a grant, for
-/// [`ClientBuilder::replica_acks`](crate::ClientBuilder::replica_acks).
+/// The number of replicas which must acknowledge a grant.
+///
+/// The argument of [`ClientBuilder::replica_acks`](crate::ClientBuilder::replica_acks).
 ///
 /// ```
 /// use std::time::Duration;
@@ -125,10 +126,10 @@ pub(crate) struct ReplicaAcks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Replicas {
-    /// At least so many. If the server has fewer, every acquire fails.
+    /// At least this many replicas. If the server has fewer, every acquire fails.
     AtLeast(u32),
-    /// All that are connected to the server when it grants, as with Redisson's default. If none is,
-    /// nothing is waited for: a failover loses what no replica has.
+    /// All replicas connected to the server at the grant, as with Redisson's default. Without any
+    /// connected replica the grant does not wait: a failover loses the grants which no replica has.
     AllConnected,
 }
 
@@ -138,30 +139,30 @@ impl From<u32> for Replicas {
     }
 }
 
-/// Below ten ticks a third of the lease is not enough for a tick, the jitter and a round trip.
+/// Below ten ticks, a third of the lease is not enough for a tick, the jitter and a round trip.
 const TICKS_PER_WATCHED_LEASE: u32 = 10;
 
 /// Redis limits a script to some thousands of arguments, and a renewal has two.
 const MOST_KEYS: usize = 1000;
 
-/// The longest label of a client, in bytes.
+/// The longest label of a client, in bytes. A label is read with each status.
 const LONGEST_LABEL: usize = 256;
 
-/// How long a hold goes from thread to thread. Others wait that long for their turn.
+/// How long a hold is handed from thread to thread. Other clients wait as long for their turn; the
+/// server's grant takes about a hundredth of this time.
 const HAND_OVER_BUDGET: Duration = Duration::from_millis(5);
 
-/// How often it does, where time is no measure.
+/// How many times a hold is handed over where time is no measure.
 const HAND_OVERS: u32 = 100;
 
-/// The longest sleep of a waiter that may be next.
+/// The longest sleep of a waiter which may be next.
 pub(crate) const POLL_BOUND: Duration = Duration::from_secs(1);
 
-/// The longest sleep of a waiter in a queue on the server that has other waiters ahead.
+/// The longest sleep of a waiter behind other waiters in a queue on the server.
 pub(crate) const QUEUE_POLL_BOUND: Duration = Duration::from_secs(5);
 
-/// What a thread of Redisson's adds to the deadlines of those behind it in a fair queue, and
-/// subtracts again when its turn comes or it gives up: its `fairLockWaitTimeout`, unless it is
-/// configured otherwise.
+/// Redisson's default `fairLockWaitTimeout`. A thread of Redisson adds this time to the deadlines
+/// of the following waiters in a fair queue, and subtracts the time at its turn or when giving up.
 pub(crate) const REDISSON_FAIR_WAIT: Duration = Duration::from_secs(300);
 
 impl Default for Settings {
@@ -189,13 +190,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long a call is repeated while the server does not answer: one attempt that times out,
+    /// How long a call is repeated while the server does not answer: one attempt until its timeout,
     /// and one more on a new connection.
     pub(crate) fn retry_timeout(&self) -> Duration {
         self.command_timeout * 2
     }
 
-    /// A lease that the watchdog can renew in time.
+    /// Parses a lease which the watchdog can renew in time. Returns [`Error::InvalidLease`] for any
+    /// other lease.
     pub(crate) fn renewable(&self, lease: Duration) -> Result<Lease, Error> {
         let parsed = Lease::new(lease)?;
         let shortest = self.tick * TICKS_PER_WATCHED_LEASE;
@@ -208,7 +210,7 @@ impl Settings {
         Ok(parsed)
     }
 
-    /// An error for the first setting that is out of its bounds.
+    /// Checks all settings. Returns [`Error::InvalidSetting`] for the first setting out of bounds.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (lease, timeout) = (self.watchdog_lease.duration(), self.command_timeout);
         bounded("command_timeout", timeout, Duration::from_millis(10), Duration::from_secs(600))?;
@@ -245,7 +247,7 @@ impl Settings {
             let reason = format!("{label} bytes are not between 1 and {LONGEST_LABEL}");
             return Err(Error::invalid_setting("label", reason));
         }
-        // A longer one would starve other clients.
+        // A longer budget would starve other clients.
         bounded("hand_over_budget", self.hand_over.budget(), Duration::ZERO, Duration::from_secs(1))
     }
 }

@@ -1,11 +1,15 @@
-//! The locks of this crate: the standard library's, without poison. And what its threads sleep on.
+//! The locks of this crate, without poison, and parking.
 //!
-//! In tests with `--cfg wheellock_shuttle` they are shuttle's, which runs a test in many orders of
-//! its threads (DESIGN: schedules).
+//! The locks are the standard library's, each in one word. `parking_lot` keeps its sleeping threads
+//! in a table shared by all locks of the process. A fork at the wrong moment leaves a part of the
+//! table locked in the child, and so all locks of this part. (The shards of the wheel still use
+//! `parking_lot`.)
 //!
-//! Each is one word. `parking_lot` keeps its sleeping threads in a table that all locks of the
-//! process share. A fork at the wrong moment leaves a part of that table locked in the child, and
-//! with it every lock that hashes to it.
+//! In tests with `--cfg wheellock_shuttle` the locks are shuttle's, which runs a test in many
+//! orders of its threads. loom lost: there are too many steps to run all orders, and shared state
+//! is under locks, so the memory model matters little. Time stands still in most of these tests, so
+//! shuttle reports a missing wake as a deadlock, where a poll would hide the mistake on a real
+//! clock.
 
 use std::ops::{Deref, DerefMut};
 #[cfg(not(all(test, wheellock_shuttle)))]
@@ -27,7 +31,7 @@ pub(crate) use hashed_wheel::{Parker, SystemClock};
 #[cfg(not(all(test, wheellock_shuttle)))]
 pub(crate) use std::thread;
 
-/// A mutex that a panic leaves usable.
+/// A mutex which stays usable after a panic.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
@@ -52,7 +56,7 @@ impl<T> Mutex<T> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a little of the value, so that it is in the cache when it is locked.
+    /// Reads a little of the value, to bring the mutex into the cache before `lock`.
     #[cfg_attr(
         all(test, wheellock_shuttle),
         expect(clippy::unused_self, reason = "there is no cache in a model")
@@ -105,7 +109,7 @@ impl Condvar {
             guard.0.take().map(|guard| self.0.wait(guard).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits for at most `limit`. A caller that needs to know whether it has passed reads a clock.
+    /// Waits for at most `limit`. To know whether the limit has passed, the caller reads a clock.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) {
         guard.0 = guard.0.take().map(|guard| {
             self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0
@@ -130,19 +134,19 @@ impl<T> RwLock<T> {
     }
 }
 
-/// A mutex without data, on which a thread waits for a limited time.
+/// A mutex without data, with a lock operation with a timeout.
 #[derive(Debug, Default)]
 pub(crate) struct TimedMutex {
     taken: Mutex<bool>,
     unlocked: Condvar,
 }
 
-/// Unlocks the mutex when it is dropped.
+/// Unlocks the mutex on drop.
 #[derive(Debug)]
 pub(crate) struct TimedMutexGuard<'a>(&'a TimedMutex);
 
 impl TimedMutex {
-    /// `None` if the limit passed.
+    /// Locks the mutex. Returns `None` after `limit`.
     pub(crate) fn try_lock_for(&self, limit: Duration) -> Option<TimedMutexGuard<'_>> {
         let begun = SystemClock.now();
         let mut taken = self.taken.lock();
@@ -163,11 +167,11 @@ impl Drop for TimedMutexGuard<'_> {
     }
 }
 
-/// The parkers of threads that wait for something, which unparks all of them.
+/// The parkers of threads waiting for an event, whose source unparks all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Parkers(Mutex<Vec<Parker>>);
 
-/// One of them, until it is dropped.
+/// A listed parker, until dropped.
 struct Listed<'a>(&'a Parkers, &'a Parker);
 
 impl Parkers {
@@ -207,7 +211,7 @@ pub(crate) fn park(
     }
 }
 
-/// Lets time pass until `deadline`, unless unparked or cancelled: parks, or moves a clock that
+/// Lets time pass until `deadline`, unless unparked or cancelled: parks, or advances a clock which
 /// stands still.
 pub(crate) fn pass_until(
     clock: &dyn Clock,
@@ -224,7 +228,7 @@ pub(crate) fn pass_until(
     }
 }
 
-/// Whether there is a message, or all senders are gone. Takes no message: others may wait on the
+/// Whether there is a message, or all senders are gone. Takes no message: other waits may use the
 /// same channel.
 pub(crate) fn is_cancelled(cancel: Option<&Receiver<()>>) -> bool {
     cancel.is_some_and(|cancel| {

@@ -1,42 +1,43 @@
-//! A deadline that never comes back once it has been seen to pass: one atomic word.
+//! A deadline which never revives once seen to pass: one atomic word.
 //!
-//! Once a caller has been told that the hold is over, a renewal that is answered late must not
-//! revive it. So the word is a deadline or [`ENDED`]. A thread that sees the deadline passed stores
-//! `ENDED` before it says so, and an extension replaces a deadline but never `ENDED`. Time is an
+//! Once a caller has learned of the end of a hold, a late reply to a renewal must not revive the
+//! hold. So the word is a deadline or [`ENDED`]. A thread which sees the deadline passed stores
+//! `ENDED` before returning, and an extension replaces a deadline but never `ENDED`. Time is an
 //! argument.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A deadline that can be extended until it has been seen to pass or was ended.
+/// A deadline which can be extended until seen to pass, or ended.
 #[derive(Debug)]
 pub(crate) struct Validity {
-    /// The instant that the word counts from.
+    /// The instant from which the word counts.
     origin: Instant,
-    /// Nanoseconds after the origin, or `ENDED`.
+    /// Nanoseconds since the origin, or `ENDED`.
     until: AtomicU64,
 }
 
 const ENDED: u64 = 0;
 
 impl Validity {
-    /// Valid until `until`. `origin` is any instant that is not after it.
+    /// Valid until `until`. `origin` is any instant not after `until`.
     pub(crate) fn new(origin: Instant, until: Instant) -> Self {
         let validity = Self { origin, until: AtomicU64::new(ENDED) };
         validity.until.store(validity.word(until), Ordering::Release);
         validity
     }
 
-    /// Whether it is valid at `now`. Once this has returned false, it never returns true again.
+    /// Whether `now` is before the deadline. After the first `false`, all later results are
+    /// `false`.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         !self.remaining(now).is_zero()
     }
 
-    /// How long it is still valid; zero once it is over.
+    /// The remaining time; zero after the end.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         loop {
-            // Acquire, here and below, and release at the stores: a thread that trusts an extension
-            // sees what the renewing thread did before it.
+            // Acquire, here and below, and release at the stores: a thread which trusts an
+            // extension sees the renewing thread's earlier writes.
             let seen = self.until.load(Ordering::Acquire);
             if seen == ENDED {
                 return Duration::ZERO;
@@ -45,7 +46,8 @@ impl Validity {
             if !left.is_zero() {
                 return left;
             }
-            // A failed exchange means that it was extended or ended meanwhile: look again.
+            // After a failed exchange, another thread has extended or ended the validity: load
+            // again.
             if self.until.compare_exchange(seen, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
             {
                 return Duration::ZERO;
@@ -53,8 +55,8 @@ impl Validity {
         }
     }
 
-    /// Extends the deadline to `until` if that is later. Answers whether it is valid: an extension
-    /// at or after the end changes nothing.
+    /// Extends the deadline to `until` if later. Returns whether the validity still holds: an
+    /// extension at or after the end changes nothing.
     pub(crate) fn extend(&self, now: Instant, until: Instant) -> bool {
         let wanted = self.word(until);
         loop {
@@ -76,18 +78,18 @@ impl Validity {
         }
     }
 
-    /// Ends it. Answers whether it was valid until now.
+    /// Ends the validity. Returns whether `now` was before the deadline.
     pub(crate) fn end(&self, now: Instant) -> bool {
         let seen = self.until.swap(ENDED, Ordering::AcqRel);
         seen != ENDED && self.instant(seen) > now
     }
 
-    /// The instant that it was created with.
+    /// The origin given to `new`.
     pub(crate) fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// The deadline, unless it is over.
+    /// The deadline, or `None` after the end.
     pub(crate) fn until(&self) -> Option<Instant> {
         let seen = self.until.load(Ordering::Acquire);
         (seen != ENDED).then(|| self.instant(seen))
@@ -95,8 +97,8 @@ impl Validity {
 
     fn word(&self, instant: Instant) -> u64 {
         let nanos = instant.saturating_duration_since(self.origin).as_nanos();
-        // A hundred years are 3.2 * 10^18 ns; the word holds 1.8 * 10^19. Zero means ended, so one
-        // is the least.
+        // A hundred years are 3.2 * 10^18 ns; the word holds 1.8 * 10^19. Zero means ended, so the
+        // minimum is 1.
         u64::try_from(nanos).unwrap_or(u64::MAX).max(ENDED + 1)
     }
 

@@ -1,4 +1,4 @@
-//! How long a call waits.
+//! The limits of a call's wait.
 
 use std::time::{Duration, Instant};
 
@@ -7,23 +7,23 @@ use hashed_wheel::Clock;
 
 use crate::model::sync::{Parker, is_cancelled, park};
 
-/// How long a call waits: not at all, for a time, until an instant, or without a limit. In each
-/// case it can also be ended by [a message](Self::or_cancelled).
+/// How long a call waits: not at all, for a time, until an instant, or without a limit. [A
+/// message](Self::or_cancelled) can also end each wait.
 ///
-/// A [`Duration`] and an [`Instant`] convert into it, so that
+/// A [`Duration`] and an [`Instant`] convert into a `Wait`, so
 /// [`try_lock_with`](crate::Lock::try_lock_with)`(Duration::from_secs(5))` works.
 ///
-/// **When the time is over.** A call with a limit that did not get what it waited for returns
-/// `None` or `false`. That means that the server has said, since the wait began, that it was not to
-/// be had: another owner holds the lock or is ahead in the queue, there are too few permits, the
-/// latch is closed. Threads of a client wait in one queue, and the first asks for all, so the
-/// server may have said it to another of them. While another thread of the client has the lock,
-/// none asks. If the server has answered none of them by then, and none had the lock, each gets an
-/// error, mostly [`Error::Unreachable`](crate::Error::Unreachable) or
+/// **When the time is over.** A call with a limit returns `None` or `false` if the server has
+/// refused since the wait began: another owner holds the lock or is ahead in the queue, there are
+/// too few permits, or the latch is closed. The waiting threads of a client form one queue, and the
+/// first thread asks for all of them, so the refusal may have answered another thread. While
+/// another thread of the client has the lock, no thread asks. If the server has answered no waiting
+/// thread in time, and no thread of the client had the lock, each call returns an error, mostly
+/// [`Error::Unreachable`](crate::Error::Unreachable) or
 /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), which are
-/// [retryable](crate::Error::is_retryable). So does a call whose own last try is not answered by
-/// then: it may have been granted, and is released in the background. The call waits for the
-/// server at most 10 ms beyond the limit.
+/// [retryable](crate::Error::is_retryable). A call whose own last try is unanswered returns such an
+/// error too: the server may have granted the try, whose release is sent in the background. The
+/// call waits for the server at most 10 ms beyond the limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,7 +64,7 @@ impl<'a> Wait<'a> {
         Self::new(Limit::None)
     }
 
-    /// As long as it takes.
+    /// No limit.
     #[must_use]
     pub const fn forever() -> Self {
         Self::new(Limit::Forever)
@@ -77,18 +77,18 @@ impl<'a> Wait<'a> {
         Self::new(Limit::AtMost(limit))
     }
 
-    /// Until `deadline`. One that has passed is [one try](Self::none).
+    /// Until `deadline`. A deadline in the past is [one try](Self::none).
     #[must_use]
     pub const fn until(deadline: Instant) -> Self {
         Self::new(Limit::Until(deadline))
     }
 
-    /// The same wait, but it ends with [`Error::Cancelled`](crate::Error::Cancelled) when `cancel`
+    /// The same wait, ended early with [`Error::Cancelled`](crate::Error::Cancelled) when `cancel`
     /// has a message or has lost its senders.
     ///
-    /// Any thread may send it. The message stays in the channel, so that it cancels every wait on
-    /// it. It takes effect at once, except that a command that is under way is waited for, for one
-    /// command timeout at most. One try is not cancelled.
+    /// Any thread may send the message. The message stays in the channel, and so cancels every wait
+    /// with the same channel. A cancellation takes effect at once, but waits for a command in
+    /// flight, for one command timeout at most. One try is not cancelled.
     #[must_use]
     pub const fn or_cancelled(self, cancel: &'a Receiver<()>) -> Self {
         Self { cancel: Some(cancel), ..self }
@@ -98,7 +98,7 @@ impl<'a> Wait<'a> {
         Self { limit, cancel: None }
     }
 
-    /// The wait that begins now, by `clock`.
+    /// The wait beginning now, by `clock`.
     pub(crate) fn begin(self, clock: &dyn Clock) -> WaitSpec<'a> {
         let limit = match self.limit {
             Limit::None => Some(Duration::ZERO),
@@ -109,7 +109,7 @@ impl<'a> Wait<'a> {
         if limit == Some(Duration::ZERO) {
             return WaitSpec::ONE_TRY;
         }
-        // A deadline beyond what the clock can express is none.
+        // A deadline beyond the clock's range is no limit.
         let deadline = limit.and_then(|limit| clock.now().checked_add(limit));
         WaitSpec { waits: true, deadline, cancel: self.cancel }
     }
@@ -129,26 +129,27 @@ impl From<Instant> for Wait<'_> {
     }
 }
 
-/// A wait that has begun, by the clock of one client.
+/// A wait which has begun, by the clock of one client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitSpec<'a> {
-    /// False: one try, which ends by the deadline.
+    /// False for one try, which ends by the deadline.
     pub(crate) waits: bool,
-    /// `None`: no limit.
+    /// `None` for no limit.
     pub(crate) deadline: Option<Instant>,
-    /// A message, or the end of its senders, cancels.
+    /// A message, or the end of all senders, cancels.
     pub(crate) cancel: Option<&'a Receiver<()>>,
 }
 
 impl WaitSpec<'_> {
     pub(crate) const ONE_TRY: Self = Self { waits: false, deadline: None, cancel: None };
 
-    /// Whether it ends only with what is waited for, an error or a cancellation.
+    /// Whether the wait only ends with success, an error or a cancellation.
     pub(crate) fn is_unlimited(&self) -> bool {
         self.waits && self.deadline.is_none()
     }
 
-    /// Sleeps for `pause`, but not beyond the end of the wait. False if the wait was cancelled.
+    /// Sleeps for `pause`, but not beyond the end of the wait. Returns false if the wait was
+    /// cancelled.
     pub(crate) fn pause(self, clock: &dyn Clock, pause: Duration) -> bool {
         let end = clock.now() + pause;
         let end = self.deadline.map_or(end, |deadline| deadline.min(end));

@@ -1,26 +1,28 @@
-//! Who waits for whom, and which waits can never end: the rules, without a server or a clock
-//! (DESIGN: deadlocks).
+//! Finds deadlocks in a graph of waits and owners: pure rules, without a server or a clock.
 //!
-//! A wait is *stuck* if a thread that is itself stuck holds what the wait needs. The stuck waits are
-//! what is left when every other wait is assumed to end (a reduction of the graph, after Holt).
+//! A wait is *stuck* if a stuck thread holds the lock. The stuck waits are left when every other
+//! wait is assumed to end (a reduction of the graph, after Holt).
+//!
+//! A graph on the server alone would not do: owners name the client, and not the thread. A lock
+//! manager with all waits would cost each wait a request.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A wait that has lasted for long, as the record of its client says.
+/// A long wait, as listed in the record of its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LongWait {
     pub(crate) id: WaitId,
     /// When the wait began, by the server's clock in ms.
     pub(crate) since: i64,
-    /// Whether the wait ends with an error if it is the last of a cycle.
+    /// Whether the wait ends with an error when chosen as the last wait of a cycle.
     pub(crate) may_fail: bool,
-    /// What is waited for.
+    /// The owners which block the wait.
     pub(crate) need: Need,
     pub(crate) name: String,
     /// The name of the thread.
     pub(crate) thread: String,
-    /// What the thread holds, which it cannot release while it waits.
+    /// The thread's holds, which the thread cannot release during the wait.
     pub(crate) holds: Vec<ThreadHold>,
 }
 
@@ -31,7 +33,7 @@ pub(crate) struct WaitId {
     pub(crate) number: u64,
 }
 
-/// Who has to release a lock before a wait for it can end.
+/// The owners which must release a lock before a wait for the lock can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Every owner.
@@ -50,7 +52,7 @@ pub(crate) struct ThreadHold {
     pub(crate) name: String,
 }
 
-/// An owner of a lock, as the server says.
+/// An owner of a lock, as on the server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LockOwner {
     /// The text of the owner, without the mark of a writer.
@@ -58,14 +60,14 @@ pub(crate) struct LockOwner {
     pub(crate) is_reader: bool,
 }
 
-/// The waits of several clients, and the owners of the locks that these waits are for.
+/// The waits of several clients, and the owners of the awaited locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitGraph {
     pub(crate) waits: BTreeMap<WaitId, LongWait>,
     pub(crate) owners: BTreeMap<String, Vec<LockOwner>>,
 }
 
-/// The stuck waits of a graph: for each the stuck waits whose threads hold what the wait needs.
+/// The stuck waits of a graph: for each the stuck waits whose threads hold the awaited lock.
 #[derive(Debug)]
 pub(crate) struct StuckWaits<'a> {
     graph: &'a WaitGraph,
@@ -73,16 +75,17 @@ pub(crate) struct StuckWaits<'a> {
 }
 
 impl WaitGraph {
-    /// The stuck waits. Only what threads hold counts: any thread may release a hold of no thread.
+    /// The stuck waits. Only holds of threads count. Any thread may release the other holds:
+    /// sendable guards, holds of named owners, and permits.
     pub(crate) fn stuck(&self) -> StuckWaits<'_> {
-        // 1. Which wait's thread holds what.
+        // 1. Which thread has which hold, by the thread's wait.
         let mut holder_of: BTreeMap<(String, &str), &WaitId> = BTreeMap::new();
         for (id, wait) in &self.waits {
             for hold in &wait.holds {
                 holder_of.insert((format!("{}:{}", id.client, hold.number), &hold.name), id);
             }
         }
-        // 2. Whom each wait waits for, and the reverse.
+        // 2. The blocking waits of each wait, and the reverse.
         let mut blocked_by: BTreeMap<&WaitId, BTreeSet<&WaitId>> = BTreeMap::new();
         let mut blocks: BTreeMap<&WaitId, Vec<&WaitId>> = BTreeMap::new();
         for (id, wait) in &self.waits {
@@ -100,7 +103,7 @@ impl WaitGraph {
             }
             blocked_by.insert(id, holders);
         }
-        // 3. A wait for nobody that is stuck can end, and then the waits that it alone has blocked.
+        // 3. A wait without stuck blockers can end, and then the waits blocked by this wait alone.
         let is_free = |(id, holders): (&&'_ WaitId, &BTreeSet<&WaitId>)| {
             holders.is_empty().then(|| (*id).clone())
         };
@@ -125,13 +128,13 @@ impl<'a> StuckWaits<'a> {
         self.blocked_by.keys().copied()
     }
 
-    /// The waits that hold what this one needs.
+    /// The waits whose threads hold the lock awaited by `id`.
     fn holders(&self, id: &WaitId) -> impl Iterator<Item = &'a WaitId> + '_ {
         self.blocked_by.get(id).into_iter().flatten().copied()
     }
 
-    /// The shortest cycle of waits that a wait is in: each waits for the next, and the last for the
-    /// first. `None` if the wait is in no cycle.
+    /// The shortest cycle with this wait: each wait waits for the next, and the last for the first.
+    /// Returns `None` if the wait is in no cycle.
     pub(crate) fn cycle_of(&self, id: &WaitId) -> Option<Vec<&'a WaitId>> {
         let (first, _) = self.blocked_by.get_key_value(id)?;
         // Breadth first, in the order of the waits: equal graphs have equal cycles.
@@ -156,21 +159,22 @@ impl<'a> StuckWaits<'a> {
         None
     }
 
-    /// The waits of all cycles that have a wait in common with the cycles of this one, and so on.
+    /// The waits of all cycles which share a wait with the cycles of `id`, directly or through more
+    /// cycles.
     pub(crate) fn entangled_with(&self, id: &WaitId) -> BTreeSet<&'a WaitId> {
         let entangled = self.reachable(id).into_iter();
         entangled.filter(|other| self.reachable(other).contains(id)).collect()
     }
 
-    /// Of the waits that are [entangled](Self::entangled_with) with this one the wait that ends: the one
-    /// that began last, of those that may fail.
+    /// The wait which ends: the last to begin among the waits [entangled](Self::entangled_with)
+    /// with `id` which may fail.
     pub(crate) fn victim_of(&self, id: &WaitId) -> Option<&'a WaitId> {
         let waits = self.entangled_with(id).into_iter().filter_map(|id| self.graph.waits.get(id));
         let victim = waits.filter(|wait| wait.may_fail).max_by_key(|wait| (wait.since, &wait.id));
         victim.map(|wait| &wait.id)
     }
 
-    /// The waits that a wait waits for, and so on.
+    /// The waits for which a wait waits, directly or indirectly.
     fn reachable(&self, id: &WaitId) -> BTreeSet<&'a WaitId> {
         let (mut found, mut open) = (BTreeSet::new(), self.holders(id).collect::<VecDeque<_>>());
         while let Some(at) = open.pop_front() {

@@ -1,8 +1,8 @@
-//! How waiters of a channel wait, and what an attempt means for the other waiters.
+//! How waiters of a channel wait, and the effect of an attempt on other waiters.
 
 use std::time::Duration;
 
-/// What the waiters of a channel wait for.
+/// The event for which the waiters of a channel wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitMode {
     /// One waiter is granted at a time, and a message reports the end of a hold.
@@ -12,21 +12,22 @@ pub(crate) enum WaitMode {
     /// One waiter is granted at a time, and there are no messages: each refusal says how long to
     /// sleep.
     Polled,
-    /// The queue is on the server, and this client has one waiter in it. A message reports its
-    /// turn, and each refusal says how long to sleep, which may be longer than elsewhere.
+    /// The queue is on the server, and this client has one waiter in the queue. A message reports
+    /// the waiter's turn, and each refusal says how long to sleep, which may be longer than
+    /// elsewhere.
     Queued,
-    /// Nothing is granted: each message and each poll is a reason to look.
+    /// Nothing is granted: each message and each poll is a reason to inspect the lock.
     Watching,
 }
 
-/// What a reply means for the other waiters of the channel.
+/// The meaning of a reply for the other waiters of the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeHint {
     /// They would be refused.
     Wait,
-    /// They would be refused, for this long at most: then a lease ends that is not renewed, and no
-    /// message reports it.
+    /// They would be refused, for this long at most: then an unrenewed lease ends, without a
+    /// message.
     WaitFor(Duration),
-    /// They may be granted something.
+    /// They may be granted a hold or permits.
     MayTry,
 }

@@ -1,9 +1,9 @@
-//! Whether the server's clock was set: what it counted between two renewals, against this client's
-//! clock. Pure: time is an argument.
+//! Detects jumps of the server's clock, by comparison with this client's clock between two
+//! renewals. Pure: time is an argument.
 //!
 //! A script reads the server's clock at some moment between its sending and its reply, by the
-//! client's clock. So the time between two such moments has a least and a greatest value, and a
-//! slow reply is never taken for a jump.
+//! client's clock. So the time between two such moments has a minimum and a maximum, and neither a
+//! slow reply nor a local pause is taken for a jump.
 
 use std::time::{Duration, Instant};
 
@@ -24,12 +24,13 @@ pub(crate) struct Reading {
     pub(crate) answered_at: Instant,
 }
 
-/// Small steps keep clocks accurate and endanger nothing: a lease has a margin.
+/// Small steps keep clocks accurate and are harmless: a lease has a margin.
 const MIN_JUMP: Duration = Duration::from_secs(1);
 
 impl ClockJumps {
-    /// Compares a reading with the one before. A warning if the two clocks differ by more than the
-    /// tolerance: a second, a twentieth of `lease`, and a hundredth of the time between.
+    /// Compares a reading with the previous reading. Returns a warning if the two clocks differ by
+    /// more than the tolerance: the greatest of a second, a twentieth of `lease`, and a hundredth
+    /// of the time between.
     pub(crate) fn observe(&mut self, lease: Duration, reading: Reading) -> Option<Warning> {
         let last = self.last.replace(reading)?;
         let at_least = millis(reading.sent_at.saturating_duration_since(last.answered_at));

@@ -1,4 +1,4 @@
-//! What all parts of the watchdog use.
+//! The state shared by all parts of the watchdog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +16,17 @@ use crate::model::panics;
 use crate::model::settings::Settings;
 use crate::store::{Info, ServerId, Store};
 
-/// What the client says of itself.
+/// The client's identity, label and start.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientDescription {
-    /// Its identity, as in its owners.
+    /// The client's identity, as in its owners.
     pub(crate) id: String,
     pub(crate) label: Arc<str>,
-    /// When it started, by its clock.
+    /// When the client started, by its own clock.
     pub(crate) started: Instant,
 }
 
-/// The client's store, clock, settings and holds, and where the watchdog counts and reports.
+/// The client's store, clock, settings and holds, its counters, and the dispatcher for reports.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) client: ClientDescription,
@@ -35,10 +35,10 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) events: Arc<EventDispatcher>,
-    /// Is told of each hold that no caller releases.
+    /// Notified of each hold which no caller releases.
     pub(crate) ended: Arc<dyn EndListener>,
     pub(crate) counters: Arc<Counters>,
-    /// The client ends.
+    /// Whether the client is ending.
     pub(crate) stopping: AtomicBool,
 }
 
@@ -47,17 +47,17 @@ impl Context {
         self.clock.now()
     }
 
-    /// The server that has the keys of this name, as far as the client knows.
+    /// The server with the keys of this name, as far as the client knows.
     pub(crate) fn server_of(&self, name: &LockName) -> ServerId {
         self.store.server_of(name.as_str())
     }
 
-    /// The server of all names, if there is one and never another.
+    /// The only server, if all names always have the same server.
     pub(crate) fn only_server(&self) -> Option<ServerId> {
         self.store.only_server()
     }
 
-    /// Tells all threads that the client ends.
+    /// Requests all threads to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -66,7 +66,7 @@ impl Context {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Reports what a server's `INFO` says of its settings.
+    /// Reports the warnings which follow from a server's `INFO`.
     pub(crate) fn warn_about(&self, info: &Info) {
         let Self { events, settings, .. } = self;
         if let Some(policy) = info.evicting.clone() {
@@ -80,7 +80,11 @@ impl Context {
         }
     }
 
-    /// Runs something in which the clock may panic. A panic is counted; then there is no result.
+    /// Runs an action in which the clock may panic. Counts a panic, and then returns `None`.
+    ///
+    /// The clock is the only foreign code called by the watchdog. During the action, the watchdog's
+    /// work stays in the wheel, the registry or the release queue, so the caller can schedule
+    /// everything again.
     pub(crate) fn catch_panic<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
         let result = panics::catch_panic(action);
         if result.is_none() {
@@ -89,8 +93,8 @@ impl Context {
         result
     }
 
-    /// How long the pending releases of one server may take together, and a check of the server.
-    /// Renewals wait for them, so it is a small part of a lease.
+    /// Timeout for all pending releases of one server together, and for a check of the server.
+    /// Renewals wait for them, so the timeout is a small part of a lease.
     pub(crate) fn release_timeout(&self) -> Duration {
         const MAX: Duration = Duration::from_secs(1);
         let part = self.settings.watchdog_lease.duration() / 12;

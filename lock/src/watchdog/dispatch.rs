@@ -1,11 +1,11 @@
-//! Due renewals go to the threads of the servers that have the holds.
+//! Hands due renewals to the renewal threads of the holds' servers.
 
 use crate::store::ServerId;
 use crate::watchdog::batch::Due;
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
-/// Hands due renewals to the threads of the servers that have them now.
+/// Hands due renewals to the threads of the servers which have the holds now.
 pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<Due>) {
     let Watchdog { context, scheduler, workers, .. } = watchdog;
     for (server, mut due) in by_server(watchdog, due) {
@@ -13,21 +13,22 @@ pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<Due>) {
         if due.is_empty() {
             continue;
         }
-        // There is no thread that takes them.
+        // No thread accepts them.
         if workers.is_dead(server) {
-            // A hold that is not watched lasts as long as its lease.
+            // An unwatched hold lasts as long as its lease.
             for due in due.iter().filter(|due| due.hold.watched_lease().is_some()) {
                 context.catch_panic(|| watchdog.lose(&due.hold, due.hold.reason_of_end()));
             }
         } else {
-            // None can be started now. They are on the wheel, at their end at the latest.
+            // No thread can be started now. The holds are on the wheel, at the end of their
+            // validity at the latest.
             context.catch_panic(|| scheduler.retry_later(due.iter().map(|due| &due.hold)));
         }
     }
 }
 
-/// Keeps what is to be renewed on the server of `worker`. The rest has moved since it became due,
-/// and is dispatched again.
+/// Returns the renewals for the server of `worker`. Dispatches the rest again: their holds have
+/// moved since they became due.
 pub(crate) fn keep_own(watchdog: &Watchdog, worker: &RenewalWorker, due: Vec<Due>) -> Vec<Due> {
     if watchdog.context.only_server().is_some() {
         return due;

@@ -1,4 +1,8 @@
-//! How a hold ends in this process: it is released, or it is lost.
+//! How a hold ends in this process: by a release or by a loss.
+//!
+//! The release of a lost hold counts as pending before `lost`, `check` and `unlock` report the
+//! loss. Otherwise a single try afterwards could be refused by the hold's own key, and a shutdown
+//! could end before the release is queued.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,9 +19,10 @@ use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
 impl Watchdog {
-    /// Ends a hold for all its guards. The caller then sends `release`, which has begun. If the hold
-    /// was over before, returns an error, and queues `release` if the server may still have the key,
-    /// or else cancels `release`.
+    /// Ends a hold for all its guards. The caller then sends `release`, which has begun.
+    ///
+    /// Returns an error if the hold was over before. Then queues `release` if the server may still
+    /// have the key, and cancels `release` otherwise.
     pub(crate) fn end(&self, hold: &Arc<Hold>, release: ReleaseNo) -> Result<(), Loss> {
         self.scheduler.remove(hold);
         self.context.holds.remove(hold);
@@ -26,7 +31,7 @@ impl Watchdog {
         if result.as_ref().map_or_else(|loss| loss.first, |()| true) {
             self.count_end(hold, now);
         }
-        // If it was not the first to find out, the loss is reported and the release queued already.
+        // If another thread was first, the loss is reported and the release queued already.
         if let Err(Loss { reason, first: true }) = result {
             self.report_loss(hold, now, reason);
             if leaves_release(hold, reason) {
@@ -42,18 +47,18 @@ impl Watchdog {
 
     /// Ends a hold for all its guards, and leaves its key on the server.
     pub(crate) fn forget(&self, hold: &Arc<Hold>) -> Result<(), Loss> {
-        // Cancelled when this ends.
+        // Cancelled at the end of this function.
         let release = self.releases.begin_guarded(self.releases.of_hold(hold), Stage::Sending);
         self.end(hold, release.no)
     }
 
-    /// Ends a hold that is lost.
+    /// Ends a lost hold.
     pub(crate) fn lose(&self, hold: &Arc<Hold>, reason: LostReason) {
         self.lose_at(hold, self.context.now(), reason);
     }
 
     pub(crate) fn lose_at(&self, hold: &Arc<Hold>, now: Instant, reason: LostReason) {
-        // A thread that sees the loss finds the release, here or in the queue.
+        // A thread which sees the loss finds the release, here or in the queue.
         let release = self.releases.begin_guarded(self.releases.of_hold(hold), Stage::Sending);
         self.scheduler.remove(hold);
         self.context.holds.remove(hold);
@@ -75,15 +80,15 @@ impl Watchdog {
         }
     }
 
-    /// Threads of this client may wait for it that no message reaches.
+    /// Wakes this client's unsubscribed waiters.
     fn tell_waiters(&self, hold: &Hold) {
         if hold.kind == Kind::Reentrant {
             self.context.ended.hold_ended(&hold.name);
         }
     }
 
-    /// Ends a hold that is cached. A renewal thread releases it. False if the hold is not cached any
-    /// more: nothing happens. Reads no clock.
+    /// Ends a cached hold. A renewal thread releases the hold. Returns false, without effect, if
+    /// the hold is no longer cached. Reads no clock.
     pub(crate) fn release_cached(&self, hold: &Arc<Hold>, end: CacheEnd) -> bool {
         let was_cached = hold.end_cached();
         if was_cached {
@@ -93,7 +98,7 @@ impl Watchdog {
         was_cached
     }
 
-    /// Counts a loss and reports it to the user, unless nobody has it.
+    /// Counts a loss and reports the loss to the user. The loss of a cached hold is only counted.
     pub(crate) fn report_loss(&self, hold: &Hold, now: Instant, reason: LostReason) {
         if hold.is_cached() {
             self.context.holds.cache.count_end(CacheEnd::Lost);
@@ -103,19 +108,19 @@ impl Watchdog {
         self.context.events.lost(|| hold.loss_report(now, reason));
     }
 
-    /// Leaves a hold without a guard to a renewal thread, which ends and releases it by `release`, if
-    /// that has begun. Waits for no server and reads no clock. Without a thread the hold is not renewed
-    /// either, and expires.
+    /// Leaves a hold without a guard to a renewal thread, which ends the hold and sends its
+    /// release. `release` is its release, if begun already. Waits for no server and reads no clock.
+    /// Without a thread the hold is not renewed either, and expires.
     pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: Option<ReleaseNo>) {
-        // Until it is queued, so that a shutdown knows of it.
+        // Begun before the hold is handed over, so a shutdown waits for the release.
         let release = release.unwrap_or_else(|| self.releases.begin(self.releases.of_hold(hold)));
-        // If its owner asks now, it acquires the lock anew.
+        // If the owner asks now, the lock is acquired again.
         self.context.holds.remove(hold);
         let server = self.context.server_of(&hold.name);
         let is_taken = {
             let list = self.workers.lock();
-            // Any of them can do it: it queues the release on the server that has the name. None is
-            // started here, as that would read the clock.
+            // Any thread can do this: the release is queued on the server with the name. No thread
+            // is started here, as a start reads the clock.
             let mut workers = list.find(server).into_iter().chain(list.iter());
             workers.any(|worker| worker.end_in_background(hold, release))
         };
@@ -137,11 +142,11 @@ impl Watchdog {
         }
     }
 
-    /// The thread of this worker has ended although nothing told it to. Nothing renews on its
-    /// server any more, so every watched hold there is lost. Every hold, even if the clock panics:
-    /// its time matters only to a report.
+    /// Handles the unexpected end of a worker's thread: nothing renews on its server any more, so
+    /// every watched hold there is lost. Even if the clock panics, every hold ends: the time only
+    /// matters to a report.
     pub(crate) fn lose_all_watched(&self, worker: &RenewalWorker) {
-        // Before the registry is read: a thread that inserts a hold later sees it.
+        // Before the registry is read: a thread which inserts a hold later sees the flag.
         self.workers.set_dead(worker);
         for hold in self.context.holds.all() {
             if hold.watched_lease().is_none() || self.context.server_of(&hold.name) != worker.server
@@ -154,7 +159,7 @@ impl Watchdog {
             }
         }
         self.end_unguarded(worker);
-        // Nothing sends what is queued either.
+        // Nothing sends the queued releases either.
         self.releases.wake_waiters();
     }
 }
@@ -163,8 +168,8 @@ fn leaves_release(hold: &Hold, reason: LostReason) -> bool {
     loss_leaves_release(reason, hold.key_may_outlive_validity(), hold.late_copy_deadline())
 }
 
-/// Whether a hold that was lost is to be released all the same: the server may still have its key,
-/// or a copy of its acquire may arrive.
+/// Whether a lost hold must be released all the same: the server may still have its key, or a copy
+/// of its acquire may arrive.
 pub(crate) fn loss_leaves_release(
     reason: LostReason,
     key_may_outlive_validity: bool,

@@ -1,11 +1,14 @@
-//! When another server has taken over, or the server was restarted, every hold is verified: not all
-//! of them need be there (DESIGN: failover).
+//! Verifies every hold after a move of its server: some holds may be gone.
 //!
-//! A replica that becomes the master has what had reached it. A hold that had not is lost, and its
-//! owner is to learn that at once, not at the next renewal; a hold that is never renewed would not
-//! learn it at all. So the server is asked for each soon: a watched hold is renewed, any other asks
-//! again for what is left of its lease. A release that had not reached the replica has left a hold
-//! without an owner. So recent releases are queued again, behind the holds.
+//! Three events count as a move: sentinels name another master, a replica of a cluster took over,
+//! or the server was restarted (recognized by its `run_id`). A promoted replica has only replicated
+//! holds; all other holds are lost. Their owners must be notified at once, not at the next renewal,
+//! and a hold without renewals would never be found lost. So each hold is soon verified: a watched
+//! hold by a renewal, any other by a query for the rest of its lease, which prolongs nothing.
+//!
+//! A release which was not replicated has left a hold without an owner. So recent releases are
+//! queued again, due after the holds are verified. Owners and permit ids are never reused, so a
+//! replicated release finds nothing the second time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,22 +19,22 @@ use crate::watchdog::context::Context;
 use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::scheduler::Scheduler;
 
-/// When a server was replaced last, and what follows from it.
+/// The last replacement of a server, and its consequences.
 #[derive(Debug)]
 pub(crate) struct FailoverCheck {
     context: Arc<Context>,
     scheduler: Arc<Scheduler>,
     releases: Arc<PendingReleases>,
-    /// How many moves of servers there were at the last check.
+    /// The number of moves at the last check.
     moves: AtomicU64,
-    /// When the last one was seen, in nanoseconds after the scheduler's origin; zero if never.
+    /// When the last move was seen, in nanoseconds since the scheduler's origin; zero if never.
     moved_at: AtomicU64,
 }
 
 /// All holds are verified within this many ticks.
 const TICKS: usize = 200;
 
-/// At least this many are verified in one tick: one write carries them.
+/// At least this many holds are verified in one tick: one write carries them.
 const MIN_PER_TICK: usize = 100;
 
 impl FailoverCheck {
@@ -44,19 +47,19 @@ impl FailoverCheck {
         Self { context, scheduler, releases, moves, moved_at }
     }
 
-    /// On a renewal thread: if a server has moved, every hold that it had is scheduled to be
-    /// verified soon. Returns whether one has moved.
+    /// On a renewal thread: if a server has moved, schedules a verification for each hold on such a
+    /// server. Returns whether a server has moved.
     pub(crate) fn check(&self) -> bool {
         let context = &self.context;
         let moves = context.store.moves();
-        // Relaxed: the thread that sees the change acts on it, and no other has to know.
+        // Relaxed: the thread which sees the change acts, and no other thread has to know.
         let before = self.moves.swap(moves, Ordering::Relaxed);
         if before == moves {
             return false;
         }
         let now = context.now();
-        // Before the registry is read: a hold that is inserted later was granted after this, or
-        // sees it.
+        // Before the registry is read: a hold inserted later was granted after this instant, or its
+        // thread sees `moved_at`.
         self.moved_at.store(self.nanos_of(now), Ordering::SeqCst);
         let mut holds = context.holds.all();
         holds.retain(|hold| context.store.has_moved(hold.name.as_str(), before));
@@ -69,15 +72,15 @@ impl FailoverCheck {
             }
             at += context.settings.tick;
         }
-        // What is due in one tick is sent in the next.
+        // Renewals due in one tick are sent in the next.
         let due = at + context.settings.tick * 2;
         self.releases
             .server_moved(now, due, |id| context.store.has_moved(id.name.as_str(), before));
         true
     }
 
-    /// A hold was inserted that was granted to a request sent at `sent_at`. If a server has moved
-    /// since, the old one may have granted it.
+    /// Verifies a newly inserted hold, granted to a request sent at `sent_at`, if a server has
+    /// moved since: the old server may have granted the hold.
     pub(crate) fn check_granted(&self, hold: &Arc<Hold>, sent_at: Instant) {
         let moved_at = self.moved_at.load(Ordering::SeqCst);
         if moved_at > 0 && self.nanos_of(sent_at) <= moved_at {
@@ -85,7 +88,7 @@ impl FailoverCheck {
         }
     }
 
-    /// Asks the server for a hold at `at`, unless it ends before.
+    /// Schedules a query for a hold at `at`, or at the end of its validity if sooner.
     fn verify(&self, hold: &Arc<Hold>, at: Instant) {
         hold.set_needs_verification(true);
         if let Some(end) = hold.valid_until() {
@@ -93,7 +96,7 @@ impl FailoverCheck {
         }
     }
 
-    /// More than zero.
+    /// Nanoseconds since the origin, at least 1.
     fn nanos_of(&self, at: Instant) -> u64 {
         let after = at.saturating_duration_since(self.scheduler.origin());
         u64::try_from(after.max(Duration::from_nanos(1)).as_nanos()).unwrap_or(u64::MAX)

@@ -1,17 +1,17 @@
-//! The watchdog renews holds in time, finds out when one is lost, and sends the releases that no
-//! caller waits for (DESIGN: watchdog).
+//! The watchdog renews holds in time, detects losses, and sends the releases without a waiting
+//! caller.
 //!
-//! Every hold is on a timing wheel, at its next renewal or at the end of its validity. The
-//! wheel's ticker never touches a socket. It hands what is due to the renewal thread of the server
-//! that has the hold, and puts the hold back at the end of its validity, so that a loss is found in
-//! time even while a renewal hangs. There is one renewal thread for each server, so that one server
-//! that hangs delays no other. It sends renewals in scripts of many keys, several in flight, and
-//! then the queued releases.
+//! Every hold is on a timing wheel, at its next renewal or at the end of its validity. The ticker
+//! of the wheel never touches a socket. The ticker hands a due renewal to the renewal thread of the
+//! hold's server, and moves the hold to the end of its validity on the wheel. So a loss is reported
+//! within a tick, even while a renewal hangs. Each server has its own renewal thread, so a hanging
+//! server delays no other server. A renewal thread sends renewals in scripts of many keys, several
+//! in flight, and then the queued releases.
 //!
 //! The rules are pure, with time as an argument: `schedule`, `batch`, `rtt` and `clock_jump`, and
 //! the ledger of the releases. `watchdog` puts the parts with state together; `endings` ends holds
-//! and `settle` answers for releases, on any thread. The rest runs on the ticker (`ticker`) and on
-//! the renewal threads (`worker_thread`, `renewal_round`, `release_sender`).
+//! and `settle` handles replies to releases, on any thread. The rest runs on the ticker (`ticker`)
+//! and on the renewal threads (`worker_thread`, `renewal_round`, `release_sender`).
 
 pub(crate) mod batch;
 pub(crate) mod clock_jump;

@@ -1,5 +1,9 @@
-//! The releases of the client as its threads share them: the ledger, and what waits for its entries
-//! (DESIGN: release queue).
+//! The releases of the client as shared by its threads: the ledger, and the threads waiting for
+//! entries.
+//!
+//! One mutex holds all entries, from before a hold ends until its release is settled. Lists in
+//! flight and a queue for each server were the alternative. These needed an order between three
+//! mutexes, and a release had to move between queues whenever its slot moved.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,13 +29,14 @@ use crate::watchdog::workers::Workers;
 pub(crate) struct PendingReleases {
     context: Arc<Context>,
     workers: Arc<Workers>,
-    /// Nothing is locked while this is, but for what a store needs to name the server of a key.
+    /// While the ledger is locked, no other lock is acquired, except by a store to find the server
+    /// of a key.
     ledger: Mutex<Ledger>,
-    /// The threads that wait for releases to be settled.
+    /// The threads waiting until releases are settled.
     waiting: Parkers,
 }
 
-/// A release that has begun. Dropping this cancels the release, unless it was queued.
+/// A release which has begun. Dropping this value cancels the release, unless queued.
 pub(crate) struct BegunRelease<'a> {
     releases: &'a PendingReleases,
     pub(crate) no: ReleaseNo,
@@ -58,7 +63,7 @@ impl PendingReleases {
         Release::of_hold(hold, self.context.settings.retry_timeout())
     }
 
-    /// The release of an acquire that was sent.
+    /// The release of an acquire whose request was sent.
     pub(crate) fn of_acquire(
         &self,
         hold_id: &HoldId,
@@ -69,32 +74,33 @@ impl PendingReleases {
         Release::of_acquire(hold_id.clone(), lease, retries, late_copy_deadline)
     }
 
-    /// A release begins that a caller sends, or is about to queue or to cancel.
+    /// Begins a release which the caller sends, queues or cancels.
     pub(crate) fn begin(&self, release: Release) -> ReleaseNo {
         self.ledger().begin(release, Stage::Sending)
     }
 
-    /// A release begins that this thread is about to queue, or to cancel: also if it panics.
+    /// Begins a release which this thread queues or cancels. A panic of the thread cancels the
+    /// release.
     pub(crate) fn begin_guarded(&self, release: Release, stage: Stage) -> BegunRelease<'_> {
         BegunRelease { releases: self, no: self.ledger().begin(release, stage) }
     }
 
-    /// The release is not needed, unless it is queued.
+    /// Cancels a release which is not needed. No effect if the release is queued.
     pub(crate) fn cancel(&self, no: ReleaseNo) {
         let has_ended = self.ledger().cancel(no);
-        // What is queued wakes them when it is sent: less often if very many holds are lost.
+        // A queued release wakes them when sent: fewer wakes if very many holds are lost.
         if has_ended {
             self.wake_waiters();
         }
     }
 
-    /// Queues a release on the server that has its name now, due at `due`. False if it cannot be
-    /// queued: that is counted, and the lease has to expire.
+    /// Queues a release on the current server of its name, due at `due`. Returns false if the
+    /// release cannot be queued: the failure is counted, and the lease has to expire.
     pub(crate) fn queue(&self, no: ReleaseNo, due: Instant) -> bool {
         let name = self.ledger().name(no);
         let Some(name) = name else { return true };
         let server = self.context.server_of(&name);
-        // With the workers locked: a thread that has nothing to do does not end meanwhile.
+        // With the workers locked, so an idle thread does not end meanwhile.
         let push = |worker: &RenewalWorker| {
             let is_queued = self.ledger().queue(no, server, due);
             worker.parker.unpark();
@@ -105,25 +111,25 @@ impl PendingReleases {
             false
         });
         if !is_queued {
-            // Nothing will send it, and so nothing else wakes them.
+            // Nothing will send the release, and so nothing else wakes them.
             self.wake_waiters();
         }
         is_queued
     }
 
-    /// Begins a release and queues it.
+    /// Begins and queues a release.
     pub(crate) fn queue_new(&self, now: Instant, release: Release) -> bool {
         let no = self.begin(release);
         self.queue(no, now)
     }
 
-    /// Queues every release whose reply nobody has read.
+    /// Queues every release whose reply is unread.
     pub(crate) fn queue_unread(&self) {
         self.ledger().queue_unread(|name| self.context.server_of(name));
         self.workers.wake();
     }
 
-    /// Logs a release that is acknowledged, or sends it again if its server was replaced since.
+    /// Logs an acknowledged release, or queues the release again if its server was replaced since.
     pub(crate) fn log(&self, sent_at: Instant, release: AcknowledgedRelease) {
         let again = self.ledger().log(sent_at, release);
         if let Some(release) = again {
@@ -131,8 +137,8 @@ impl PendingReleases {
         }
     }
 
-    /// A server was replaced, as is seen `now`. Sends recent releases of the servers that have
-    /// `moved` again, at `due`.
+    /// Queues recent releases of the servers which have `moved` again, due at `due`. `now` is when
+    /// the move was seen.
     pub(crate) fn server_moved(
         &self,
         now: Instant,
@@ -150,15 +156,14 @@ impl PendingReleases {
         self.queue(no, due);
     }
 
-    /// Moves what is queued and due on one server, but has moved to another since, to the queue of
-    /// that one.
+    /// Moves due releases queued on `from` to the queues of their new servers.
     pub(crate) fn move_to_new_servers(&self, from: ServerId, now: Instant) {
         if self.context.only_server().is_some() {
             return;
         }
         let moved = self.ledger().moved(from, now, ROUND, |name| self.context.server_of(name));
         for (no, to) in moved {
-            // Starts its thread. If that fails, the release stays where it is.
+            // Starts its thread. On failure the release stays in its queue.
             self.workers.with_worker(to, |worker| {
                 if !worker.is_dead() {
                     self.ledger().move_to(no, to);
@@ -171,17 +176,17 @@ impl PendingReleases {
 
 // Waiting for releases.
 impl PendingReleases {
-    /// Whether a release of this name had begun at the mark and may still end the hold: it is sent
-    /// and not answered, or queued and not refused. On a store that does not recover by itself,
-    /// what was tried once in vain does not count.
+    /// Whether a release of this name had begun at the mark and may still end the hold: sent
+    /// without an answer, or queued and not refused. On a store which does not recover by itself, a
+    /// release which failed once does not count.
     pub(crate) fn is_outstanding(&self, name: &LockName, mark: ReleaseNo) -> bool {
         let recovers = self.context.store.may_recover_by_itself();
         let tried_by = (!recovers).then(|| self.context.now());
         self.ledger().is_outstanding(name, mark, tried_by)
     }
 
-    /// Whether a release of this name explains a refusal of an acquire that began at the mark: the
-    /// release is [outstanding](Self::is_outstanding) since then, or the server refuses it.
+    /// Whether a release of this name explains a refusal of an acquire which began at the mark: the
+    /// release is [outstanding](Self::is_outstanding) since then, or refused by the server.
     pub(crate) fn explain_refusal(&self, name: &LockName, mark: ReleaseNo) -> bool {
         self.is_outstanding(name, mark) || self.ledger().has_refused(name)
     }
@@ -191,8 +196,8 @@ impl PendingReleases {
         self.waiting.with(parker, wait);
     }
 
-    /// Waits until a release is acknowledged or given up, for `timeout` at most by the system's
-    /// clock: how long a server takes does not depend on the client's.
+    /// Waits until a release is acknowledged or given up, for `timeout` at most. The timeout counts
+    /// by the system's clock: a server's speed does not depend on the client's clock.
     pub(crate) fn wait_for(&self, no: ReleaseNo, timeout: Duration) {
         if timeout.is_zero() {
             return;
@@ -205,8 +210,7 @@ impl PendingReleases {
         });
     }
 
-    /// Waits for the pending releases until `deadline`. Returns those that no server has
-    /// acknowledged.
+    /// Waits for the pending releases until `deadline`. Returns the ids of unacknowledged releases.
     pub(crate) fn flush(&self, deadline: Instant) -> Vec<ReleaseId> {
         let parker = Parker::new();
         self.workers.wake();
@@ -217,7 +221,7 @@ impl PendingReleases {
                 let dead = self.workers.dead();
                 let now = self.context.now();
                 let left = self.ledger().unacknowledged(now, &dead);
-                // On a store that stays as it is, what failed once fails again.
+                // On a store which never recovers by itself, a failed release fails again.
                 let may_succeed = self.context.store.may_recover_by_itself() || left.has_untried;
                 is_done = left.is_empty;
                 if is_done || !left.may_end || !may_succeed || now >= deadline {
@@ -233,14 +237,14 @@ impl PendingReleases {
         self.waiting.unpark_all();
     }
 
-    /// Whether a dropped guard has waited for the server of this name in vain, and no release was
-    /// answered there since. Then the next does not wait.
+    /// Whether a dropped guard has waited for the server of this name in vain, and the server has
+    /// answered no release since. Then the next dropped guard does not wait.
     pub(crate) fn is_server_silent(&self, name: &LockName) -> bool {
         let server = self.context.server_of(name);
         self.workers.lock().find(server).is_some_and(RenewalWorker::is_silent)
     }
 
-    /// A dropped guard has waited for the server of this name in vain.
+    /// Records a dropped guard's wait in vain for the server of this name.
     pub(crate) fn set_server_silent(&self, name: &LockName) {
         let server = self.context.server_of(name);
         self.workers.with_worker(server, |worker| worker.set_silent(true));

@@ -1,8 +1,9 @@
-//! The client's record on the server, kept by the renewal threads (DESIGN: holders).
+//! The client's record on the server, written by the renewal threads.
 //!
-//! It is written when the client has had a hold, or a place in the queue of a fair lock, for a
-//! moment, renewed while it has one, and removed when the client ends. No lock depends on it, and
-//! no caller waits for it.
+//! The record is written when the client has had a hold, or a place in the queue of a fair lock,
+//! for a second, so a program of one quick lock writes nothing. Further writes follow while the
+//! client has a hold or place, and the end of the client removes the record. No lock depends on the
+//! record, and no caller waits for a write. The key has no prefix: a reader only knows an owner.
 
 use std::collections::BTreeMap;
 use std::process;
@@ -20,18 +21,18 @@ use crate::watchdog::context::Context;
 use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::workers::Workers;
 
-/// How long the record lives after it was written.
+/// The record's time to live on the server after a write.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// How often it is written while it is needed.
+/// The interval between writes while the record is needed.
 const INTERVAL: Duration = Duration::from_secs(20);
-/// How long a write because of waits may take: renewals wait for the write.
+/// Timeout of a write because of waits: renewals wait for the write.
 const WAITS_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a client has a hold before its record is written. A program that holds a lock for
-/// less leaves no record.
+/// How long a client has a hold before its record is written. A program with shorter holds leaves
+/// no record.
 const DELAY: Duration = Duration::from_secs(1);
 /// The most leaders of one client whose values are written.
 const MAX_VALUES: usize = 64;
-/// How long its removal may take when the client ends.
+/// Timeout of the record's removal when the client ends.
 const LAST_CALL: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
@@ -41,25 +42,25 @@ pub(crate) struct RecordWriter {
     releases: Arc<PendingReleases>,
     key: Arc<str>,
     schedule: Mutex<WriteSchedule>,
-    /// Whether a waiter has woken the renewal threads for it.
+    /// Whether a waiter has woken the renewal threads for a write.
     is_requested: AtomicBool,
-    /// Whether the waits that it names have changed, or another client wants to read them.
+    /// Whether the waits named by the record have changed, or another client wants to read them.
     must_name_waits: AtomicBool,
-    /// What leaders of this client say of themselves, by their owners.
+    /// Values advertised by leaders of this client, by owner.
     values: Mutex<BTreeMap<String, Arc<str>>>,
 }
 
 #[derive(Debug, Default)]
 struct WriteSchedule {
-    /// When to write it, if it is needed then.
+    /// When to write the record, if needed then.
     due: Option<Instant>,
-    /// It may be on the server.
+    /// Whether the record may be on the server.
     is_written: bool,
-    /// It names waits there, or may.
+    /// Whether the record on the server names waits, or may.
     has_waits: bool,
-    /// When it was written last because of waits.
+    /// When the record was last written because of waits.
     waits_written: Option<Instant>,
-    /// The client was shut down: it is removed, and not written again.
+    /// The client was shut down: the record is removed, and not written again.
     has_ended: bool,
 }
 
@@ -82,29 +83,29 @@ impl RecordWriter {
         }
     }
 
-    /// A leader of this client says something of itself, until it leads no more. The record is written
-    /// at once, by a renewal thread.
+    /// Adds the value of a leader of this client to the record, until `stop_advertising`. A renewal
+    /// thread writes the record at once.
     pub(crate) fn advertise(&self, owner: &str, value: &Arc<str>, now: Instant) {
         self.values.lock().insert(owner.to_owned(), Arc::clone(value));
         self.schedule.lock().due = Some(now);
         self.workers.wake();
     }
 
-    /// A leader leads no more. What it has said is gone with the next write.
+    /// Removes the value of a former leader, with the next write of the record.
     pub(crate) fn stop_advertising(&self, owner: &str) {
         self.values.lock().remove(owner);
     }
 
-    /// A place in a queue on the server needs it. A hold does too, but wakes the renewal threads
-    /// anyway.
+    /// Requests a record because of a place in a queue on the server. A hold needs a record too,
+    /// but wakes the renewal threads anyway.
     pub(crate) fn request(&self) {
         if !self.is_requested.swap(true, Ordering::Relaxed) {
             self.workers.wake();
         }
     }
 
-    /// The waits that the record names have changed, or another client wants to read them: the record
-    /// is written anew within moments.
+    /// Requests another write of the record within moments: the named waits have changed, or
+    /// another client wants to read them.
     pub(crate) fn name_waits(&self) {
         self.must_name_waits.store(true, Ordering::Relaxed);
         if !self.schedule.lock().has_ended {
@@ -112,7 +113,8 @@ impl RecordWriter {
         }
     }
 
-    /// The client was shut down. Returns at once; a renewal thread removes the record.
+    /// Requests the removal of the record, after a shutdown of the client. Returns at once; a
+    /// renewal thread removes the record.
     pub(crate) fn end(&self) {
         let was_written = {
             let mut schedule = self.schedule.lock();
@@ -124,12 +126,12 @@ impl RecordWriter {
         }
     }
 
-    /// On a renewal thread: writes the record if it is needed and due. Returns when to look again.
-    /// The record is written by the thread of its own server only, so that no other server delays
-    /// the renewals of this one.
+    /// On a renewal thread: writes the record if needed and due. Returns when to call again. Only
+    /// the thread of the record's server writes, so no other server delays the renewals of this
+    /// server.
     pub(crate) fn run(&self, server: ServerId, now: Instant) -> Option<Instant> {
         let is_here = self.server() == server;
-        // In this order: a wait that is listed later is named by the next record.
+        // In this order: the next record names a wait which is listed later.
         let must_name_waits = is_here && self.must_name_waits.swap(false, Ordering::Relaxed);
         let waits = self.context.holds.long_waits.named(now);
         let is_needed =
@@ -149,7 +151,7 @@ impl RecordWriter {
                 self.is_requested.store(false, Ordering::Relaxed);
                 return None;
             }
-            // In memory nothing is woken for it, so it goes with the first renewals.
+            // No thread is woken for a record in memory, which is written with the first renewals.
             let first = if recovers { now + DELAY } else { now };
             let due = *schedule.due.get_or_insert(first);
             let next = schedule.waits_written.map_or(now, |last| last + WRITE_INTERVAL);
@@ -166,12 +168,12 @@ impl RecordWriter {
                 if names_waits {
                     schedule.waits_written = Some(now);
                 }
-                // Until the reply says that it names none, the record may name waits.
+                // Until a reply confirms a record without waits, the record may name waits.
                 schedule.has_waits |= waits.is_some();
             }
         }
         if !is_here {
-            // That thread may not run yet.
+            // The thread of the record's server may not run yet.
             self.workers.with_worker(self.server(), |worker| worker.parker.unpark());
             return Some(now + DELAY);
         }
@@ -187,7 +189,7 @@ impl RecordWriter {
         recovers.then_some(now + INTERVAL)
     }
 
-    /// Removes the record if it was written. Not after a failure: it expires.
+    /// Removes the record if written. A failure is not retried: the record expires.
     pub(crate) fn remove(&self, server: ServerId) {
         let was_written = {
             let mut schedule = self.schedule.lock();
@@ -269,8 +271,8 @@ impl PipelineSource for RecordCall<'_> {
                 let refusal = format!("{code} {message}");
                 self.writer.context.events.warn_once(Warning::RecordRefused { refusal });
             }
-            // What did not arrive is written again at the next interval, or expires. Waits are named
-            // again sooner.
+            // A failed write is repeated at the next interval, or the record expires. Waits are
+            // named again sooner.
             Err(_) if self.writer.schedule.lock().has_waits => {
                 self.writer.must_name_waits.store(true, Ordering::Relaxed);
             }

@@ -1,5 +1,8 @@
-//! Sending the releases that are queued for one server, on its renewal thread, between its renewal
-//! rounds (DESIGN: release queue).
+//! Sends the releases queued for one server, on its renewal thread, between renewal rounds.
+//!
+//! A release is sent until the server acknowledges it past the deadline of any late copy, or until
+//! the released hold has expired. The replies carry the server's time for this decision. Releases
+//! are sent in rounds of 100, with renewals in between, which wait for about a millisecond.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,20 +19,20 @@ use crate::store::{Failure, PipelineRequest, PipelineSource};
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
-/// For how long queued releases are still sent when the client ends. A server answers some hundred
-/// thousand of them in this time. A shutdown may take longer.
+/// How long queued releases are still sent when the client ends. A server answers some hundred
+/// thousand releases in this time. A shutdown may take longer.
 const LAST_RELEASES: Duration = Duration::from_secs(5);
 
-/// Sends the queued releases that are due, within `timeout`. Returns whether the server has
-/// acknowledged any for the first time.
+/// Sends the due releases of the queue, within `timeout`. Returns whether the server has
+/// acknowledged any release for the first time.
 pub(crate) fn send_releases(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
     now: Instant,
     timeout: Duration,
 ) -> bool {
-    // When the client ends, the thread of another server may have ended before. What belongs there
-    // is redirected from here.
+    // When the client ends, the thread of another server may have ended already. Releases for such
+    // a server are redirected from here.
     let is_stopping = watchdog.context.is_stopping();
     if !is_stopping {
         watchdog.releases.move_to_new_servers(worker.server, now);
@@ -61,11 +64,11 @@ struct ReleaseRound<'a> {
     watchdog: &'a Watchdog,
     worker: &'a RenewalWorker,
     due: VecDeque<(ReleaseNo, LockName, ReleaseOp)>,
-    /// All of the round.
+    /// All releases of the round.
     sent: Vec<ReleaseNo>,
     timeout: Duration,
     sent_at: Instant,
-    /// When the clock was read last.
+    /// The last reading of the clock.
     now: Instant,
     has_progress: bool,
 }
@@ -95,19 +98,20 @@ impl PipelineSource for ReleaseRound<'_> {
 }
 
 impl Drop for ReleaseRound<'_> {
-    /// Also if it panicked: what got no answer stays queued, and nothing waits for a round that is
-    /// over. The clock is not read, as it may be what has panicked.
+    /// Also after a panic: unanswered releases stay queued, and no thread waits for a finished
+    /// round. The clock is not read, as the clock may have panicked.
     fn drop(&mut self) {
         self.watchdog.releases.ledger().end_round(self.now, &self.sent);
         self.watchdog.releases.wake_waiters();
     }
 }
 
-/// When the client ends: sends every queued release, as long as the server acknowledges some, for
-/// at most [`LAST_RELEASES`] of the system's clock, as it is the server that takes the time. After
-/// a round without progress there is a second one, on a new connection: the server may have closed
-/// the first. What a late copy may create is left to its lease, and so is what was not sent in
-/// time.
+/// Sends every queued release when the client ends, as long as the server acknowledges some.
+///
+/// Takes at most [`LAST_RELEASES`] by the system's clock, as the server takes the time. After a
+/// round without progress, a second round uses a new connection: the server may have closed the
+/// first connection. Unsent releases are left to their leases, and so are the holds which late
+/// copies may create.
 pub(crate) fn send_last_releases(watchdog: &Watchdog, worker: &RenewalWorker) {
     let deadline = SystemClock.now() + LAST_RELEASES;
     let mut without_progress = 0;

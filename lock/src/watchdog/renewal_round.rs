@@ -1,12 +1,18 @@
-//! The renewals of one turn, on their way to one server and back (DESIGN: renewal round).
+//! The renewals of one turn, on their way to one server and back.
 //!
-//! A script that the server refuses is cut in two and both halves are sent again, until the one key
-//! that it refuses is alone; the other holds are not affected. If nothing was granted at all, a few
-//! holds from all over the turn are sent alone first. If those are refused too, the server refuses
-//! everything, and the turn is retried later. If the server does not answer at all, nothing more is
-//! sent. A script that is refused only because its keys are on another server, or are being moved
-//! there, stops nothing: it is retried shortly, and is then sent to where its keys are. One that is
-//! refused because a cluster is behind the server is cut by slot and sent at once.
+//! A refused script is cut in two and both halves are sent again, until the key at fault is alone;
+//! the other holds are not affected. If the server granted nothing at all, a few holds from all
+//! over the turn are sent alone first. If these are refused too, the server refuses everything, and
+//! the turn is retried later. Otherwise a server which refuses everything would receive each single
+//! hold in each turn.
+//!
+//! Nothing more is sent in a turn if the server does not answer, or refuses all clients (LOADING,
+//! READONLY, OOM). Otherwise thousands of holds would each spend an attempt's time on the same dead
+//! server.
+//!
+//! A script refused only because its keys are on another server, or are being moved there, stops
+//! nothing: its holds are retried shortly, and then sent to the new server. A script refused
+//! because a cluster is behind the server is cut by slot and sent at once.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -24,10 +30,10 @@ use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::schedule::TurnQuota;
 use crate::watchdog::watchdog::Watchdog;
 
-/// Holds that are tried alone before a turn of which nothing was granted is cut up.
+/// Holds tried alone before a turn without any grant is cut up.
 const PROBES: usize = 10;
 
-/// One hold, as it is sent.
+/// One hold, as sent.
 struct SentRenewal {
     due: Due,
     lease: Lease,
@@ -39,26 +45,26 @@ pub(crate) struct RenewalScript {
     sent_at: Instant,
 }
 
-/// Which server has answered a script.
+/// The server which has answered a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Responder {
-    /// The server that the worker belongs to.
+    /// The worker's server.
     Own,
-    /// Another, to which the script was redirected. It has another clock.
+    /// Another server, after a redirection. Its clock is another clock.
     Other,
 }
 
-/// What one turn leaves to the next.
+/// State passed from one turn to the next.
 #[derive(Default)]
 pub(crate) struct TurnState {
     quota: TurnQuota,
     pub(crate) round_trip: MeanRoundTrip,
     pub(crate) clock_jumps: ClockJumps,
-    /// Whether the server refused everything when something was last refused.
+    /// Whether the server refused everything at the last refusal.
     refuses_all: bool,
-    /// When to look at the client's record next.
+    /// When to check the client's record next.
     pub(crate) next_record: Option<Instant>,
-    /// When to look for connections that nobody needs.
+    /// When to check for unused connections next.
     pub(crate) next_close: Option<Instant>,
 }
 
@@ -66,15 +72,15 @@ pub(crate) struct TurnState {
 pub(crate) struct RenewalRound<'a> {
     watchdog: &'a Watchdog,
     state: &'a mut TurnState,
-    /// To be sent.
+    /// Batches to send.
     unsent: VecDeque<Batch>,
-    /// Refused, to be cut unless everything is refused.
+    /// Refused batches, to be cut unless everything is refused.
     refused: Vec<Batch>,
     /// Whether some of the refused holds were tried alone.
     has_probed: bool,
     in_flight: usize,
     window: SendWindow,
-    /// Scripts that the server has granted.
+    /// The number of scripts granted by the server.
     replies: usize,
     /// The code of the last refusal.
     refusal: Option<String>,
@@ -116,17 +122,17 @@ impl PipelineSource for RenewalRound<'_> {
         self.window.refill_at()
     }
 
-    /// The next script.
+    /// Returns the next script.
     fn next(&mut self) -> Option<PipelineRequest<Renew, RenewalScript>> {
         let context = &self.watchdog.context;
         while !self.is_over
             && let Some(batch) = self.unsent.pop_front().or_else(|| self.next_refused())
         {
-            // Read before the limit of a hold is checked: a grant counts from here, so it cannot
-            // end beyond the limit.
+            // Read before the limit of a hold is checked: a grant counts from here, so a hold
+            // cannot end beyond its limit.
             let sent_at = context.now();
             let sent = still_due(self.watchdog, batch, sent_at);
-            // Nothing is left of a batch whose holds were all released meanwhile.
+            // A batch is empty if all its holds were released meanwhile.
             if let Some(shortest) = sent.iter().map(|sent| sent.lease).min() {
                 let limit = context.settings.command_timeout;
                 let timeout = self.state.round_trip.attempt_timeout(shortest, limit);
@@ -172,20 +178,20 @@ impl RenewalRound<'_> {
         }
     }
 
-    /// The server ran the script, and says of each hold what it found.
+    /// Handles the reply to a script which the server ran: an answer for each hold.
     fn handle_grant(&mut self, script: &RenewalScript, reply: Renewals, responder: Responder) {
         let context = &self.watchdog.context;
         let sent_at = script.sent_at;
         let answered_at = context.now();
         let took = answered_at.saturating_duration_since(sent_at);
-        // Only the first of a turn has waited for no other.
+        // Only the first script of a turn has waited for no other script.
         if self.replies == 0 {
             self.state.round_trip.observe(took);
         }
         self.replies += 1;
         self.state.refuses_all = false;
         if took > context.settings.tick {
-            // One group after the other would take too long.
+            // Sending one group after another would take too long.
             self.window.widen();
         }
         context.counters.round_trip(took);
@@ -201,14 +207,17 @@ impl RenewalRound<'_> {
         }
     }
 
-    /// The server has a cluster behind it, as it refused keys of several slots. Nothing ran, and
-    /// the store knows it from now on. So what is unsent is grouped by slot too.
+    /// Handles a refusal of keys in several slots, which reveals a cluster behind the server.
+    ///
+    /// Nothing ran, so the refusal is not counted. The store has recorded the cluster, and the
+    /// unsent batches are grouped by slot too. Such services refuse the commands with which a
+    /// client could detect the cluster beforehand.
     fn regroup(&mut self, batch: Batch) {
         let Watchdog { context, .. } = self.watchdog;
         let slot = |due: &Due| context.store.hash_slot(due.hold.name.as_str());
         let slots: HashSet<HashSlot> = batch.iter().map(slot).collect();
         if slots.len() == 1 {
-            // The server's slots are not those of a cluster.
+            // The server's slots differ from a cluster's slots.
             self.unsent.extend(batch.into_iter().map(|due| vec![due]));
             return;
         }
@@ -223,8 +232,8 @@ impl RenewalRound<'_> {
     fn handle_failure(&mut self, batch: Batch, failure: &Failure) {
         if failure.is_redirect() {
             if failure.is_cross_slot() && batch.len() > 1 {
-                // While a slot is migrated its keys are on two servers. Each alone is found on one
-                // of them.
+                // While a slot is migrated, its keys are on two servers. A single key is found on
+                // one of the two.
                 self.unsent.extend(batch.into_iter().map(|due| vec![due]));
             } else {
                 self.watchdog.scheduler.retry_elsewhere(batch.iter().map(|due| &due.hold));
@@ -232,7 +241,7 @@ impl RenewalRound<'_> {
             return;
         }
         let refusal = failure.refusal();
-        // The next connection authenticates again. If it is refused, that is told.
+        // The next connection authenticates again. A refusal there is reported.
         let has_token_ended = |code: &str| failure.is_authentication_end() && code == "NOAUTH";
         if let Some((code, message)) = refusal.filter(|(code, _)| !has_token_ended(code)) {
             let refusal = format!("{code} {message}");
@@ -249,14 +258,14 @@ impl RenewalRound<'_> {
         }
     }
 
-    /// What these holds are lost by, if nothing renews them before their leases end.
+    /// Records the refusal as the reason of a loss, if nothing renews these holds in time.
     fn note_refusal(&self, batch: &Batch) {
         for due in batch {
             due.hold.note_refusal(self.refusal.as_deref());
         }
     }
 
-    /// The server's answer about one hold.
+    /// Handles the server's answer about one hold.
     fn handle_renewed(
         &mut self,
         sent: &SentRenewal,
@@ -272,18 +281,18 @@ impl RenewalRound<'_> {
         }
         context.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
         hold.set_needs_verification(context.only_server().is_none());
-        // Too late if its validity has ended meanwhile: lost is final, and the ticker reports it.
+        // Too late if the validity has ended meanwhile: a loss is final, and the ticker reports it.
         if hold.extend(answered_at, sent.lease, sent_at) {
             scheduler.schedule_renewed(hold, sent.lease, sent_at, &mut self.state.quota);
         }
     }
 
-    /// The next batch of what was refused. A server that has granted some scripts refuses the
-    /// others because of certain keys, which are worth finding. One that has granted none may
-    /// refuse everything, and then cutting is useless.
+    /// Returns the next batch of the refused holds. A server which has granted some scripts refuses
+    /// other scripts because of certain keys, which are worth finding. A server without any grant
+    /// may refuse everything, and then cutting is useless.
     fn next_refused(&mut self) -> Option<Batch> {
         if self.replies == 0 {
-            // Perhaps a script in flight is granted.
+            // The server may grant a script in flight.
             if self.in_flight > 0 {
                 return None;
             }
@@ -297,7 +306,7 @@ impl RenewalRound<'_> {
             self.take_probes();
             return self.unsent.pop_front();
         }
-        // One half now, the other after it.
+        // The first half is sent now, the second half afterwards.
         let mut first = self.refused.pop()?;
         if first.len() > 1 {
             self.unsent.push_back(first.split_off(first.len() / 2));
@@ -305,8 +314,8 @@ impl RenewalRound<'_> {
         Some(first)
     }
 
-    /// Takes some holds out to be tried alone. At random, as the refused keys may be next to each
-    /// other, or always come first.
+    /// Takes some holds out to be tried alone. They are picked at random, as any fixed choice may
+    /// hit the refused keys each time.
     fn take_probes(&mut self) {
         let random = RandomState::new();
         let random_index = |number: usize, len: usize| {
@@ -324,7 +333,7 @@ impl RenewalRound<'_> {
         }
     }
 
-    /// The round is over. What was not sent is retried like what was not answered.
+    /// Ends the round: unsent holds are retried like unanswered holds.
     pub(crate) fn retry_unsent(mut self) {
         let left: Vec<Batch> = self.unsent.drain(..).chain(self.refused.drain(..)).collect();
         for batch in left {
@@ -334,10 +343,13 @@ impl RenewalRound<'_> {
     }
 }
 
-/// The holds of a batch that were not released or lost since they became due.
+/// The holds of a batch which were not released or lost since they became due.
+///
+/// A hold whose renewed validity would exceed `max_hold` is left out, so it may end up to an
+/// interval earlier. A shortened renewal would be followed by ever shorter ones.
 fn still_due(watchdog: &Watchdog, batch: Batch, now: Instant) -> Vec<SentRenewal> {
     let max_hold = watchdog.context.settings.max_hold;
-    // All are brought into the cache first, so that the loads overlap.
+    // All holds are brought into the cache first, so the loads overlap.
     for due in &batch {
         due.hold.prefetch();
     }

@@ -1,4 +1,4 @@
-//! How long a round trip takes, and how long one attempt may take. Pure.
+//! Mean round trip time, and the timeout of one attempt. Pure.
 
 use std::time::Duration;
 
@@ -19,10 +19,9 @@ impl MeanRoundTrip {
         };
     }
 
-    /// How long one attempt at renewals may take: a tenth of the shortest lease, and at least some
-    /// round trips and what a slow one takes. Not less for holds that end sooner: an attempt that
-    /// is given up costs all others the connection, while a reply that comes too late costs
-    /// nothing.
+    /// The timeout of one attempt at renewals: a tenth of the shortest lease, but at least four
+    /// round trips and 250 ms. Holds which end sooner do not shorten the timeout: giving up an
+    /// attempt costs all other attempts the connection, while a late reply costs nothing.
     pub(crate) fn attempt_timeout(&self, shortest: Lease, command_timeout: Duration) -> Duration {
         const SLOW: Duration = Duration::from_millis(250);
         const MAX: Duration = Duration::from_secs(3);
@@ -31,7 +30,7 @@ impl MeanRoundTrip {
         timeout.min(command_timeout).min(shortest.duration())
     }
 
-    /// Zero before the first value.
+    /// The mean, or zero before the first value.
     pub(crate) fn mean(&self) -> Duration {
         Duration::from_nanos(self.nanos)
     }

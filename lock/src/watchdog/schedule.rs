@@ -1,14 +1,16 @@
-//! When a hold is renewed next (DESIGN: watchdog). Pure: time is an argument.
+//! When to renew a hold next. Pure: time is an argument.
 //!
-//! A renewal is due two ticks before a third of the lease, so that it is on the server before the
-//! third is over. That is the latest; three rules bring it forward.
+//! A renewal is due two ticks before a third of the lease, so the server has the renewal before the
+//! third is over, and never less than two thirds of the lease are left. This is the latest time;
+//! three rules decide whether a renewal is brought forward.
 //!
-//! * *Spreading.* Holds that were acquired together, or renewed together after an outage, would
-//!   stay together forever. So the next renewal of each is put anywhere in the last three quarters
-//!   of the interval, evenly: at the multiples of the golden ratio, of which consecutive ones lie
-//!   apart. From then on each keeps its place.
+//! * *Spreading.* Holds acquired together, or renewed together after an outage, would stay together
+//!   forever. So the next renewal of each hold is put anywhere in the last three quarters of the
+//!   interval, evenly: at multiples of the golden ratio, whose consecutive terms lie apart. From
+//!   then on each hold retains its place. Random jitter lost: each renewal would blur the groups of
+//!   the previous renewal.
 //! * *Batching.* A script for each hold costs the server and the client most. So a renewal is
-//!   brought forward to the start of its *turn*, with all that are due in the same turn. A turn is
+//!   brought forward to the start of its *turn*, with all renewals due in the same turn. A turn is
 //!   as long as it takes to fill one script: at most a twentieth of the interval, and at least five
 //!   ticks.
 //! * A single hold is not brought forward at all.
@@ -18,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use crate::model::lease::Lease;
 
-/// How renewals are laid out in time.
+/// The layout of renewals in time.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// What turns are counted from.
+    /// The instant from which turns are counted.
     origin: Instant,
     tick: Duration,
     /// How many holds fill one script.
@@ -30,30 +32,30 @@ pub(crate) struct Schedule {
     spread: AtomicU64,
 }
 
-/// Whether a hold keeps its place in the interval.
+/// Whether a hold retains its place in the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spreading {
-    /// It may be one of many that came at the same moment, and gets a new place.
+    /// The hold may be one of many from the same moment, and gets a new place.
     Redistribute,
-    /// It keeps its place.
+    /// The hold retains its place.
     Keep,
 }
 
-/// How many more holds of one turn may keep their places in the interval.
+/// How many more holds of one turn may retain their places in the interval.
 #[derive(Debug, Default)]
 pub(crate) struct TurnQuota {
-    /// The number of the turn in which renewals were sent last.
+    /// The number of the turn in which renewals were last sent.
     turn: Option<u64>,
-    /// How many more of it.
+    /// How many more holds of this turn.
     left: usize,
 }
 
-/// At least this many turns are in one interval.
+/// The minimum number of turns in one interval.
 const MIN_TURNS: u32 = 20;
-/// At least this many ticks are in one turn. Each turn wakes two threads and the server, which
-/// costs as much as many renewals.
+/// The minimum number of ticks in one turn. Each turn wakes two threads and the server, at the cost
+/// of many renewals.
 const MIN_TICKS: u32 = 5;
-/// At least this many groups of neighbours are in one turn.
+/// The minimum number of groups of neighbours in one turn.
 const MIN_GROUPS: usize = 8;
 
 impl Schedule {
@@ -90,7 +92,7 @@ impl Schedule {
         due.checked_sub(into_turn).map_or(due, |early| early.max(sent_at))
     }
 
-    /// Whether a hold that was renewed by a request sent at `sent_at` keeps its place. Then it
+    /// Whether a hold renewed by a request sent at `sent_at` retains its place. If so, the hold
     /// counts against `quota`.
     pub(crate) fn spreading(
         &self,
@@ -113,46 +115,47 @@ impl Schedule {
         }
     }
 
-    /// How many holds of one turn may keep their places: a quarter more than a turn carries if all
-    /// are spread evenly, or one script.
+    /// How many holds of one turn may retain their places: a quarter more than an evenly spread
+    /// turn carries, but at least one script.
     fn quota(&self, interval: Duration, held: usize) -> usize {
         let average = self.average(interval, held);
         (average + average / 4).max(self.batch)
     }
 
-    /// How many holds that are spread one after the other get one place: a script at most, and not
-    /// so many that turns become unequal.
+    /// How many consecutively spread holds get the same place: a script at most, and few enough for
+    /// turns of equal size. They are mostly neighbours in memory, which makes a script cheaper for
+    /// the server.
     fn neighbours(&self, interval: Duration, held: usize) -> usize {
         (self.average(interval, held) / MIN_GROUPS).clamp(1, self.batch.max(1))
     }
 
-    /// How many holds a turn has if all are spread evenly.
+    /// How many holds a turn has if all holds are spread evenly.
     fn average(&self, interval: Duration, held: usize) -> usize {
         let turns = nanos(interval) / nanos(self.turn(interval, held)).max(1);
         held / usize::try_from(turns).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The number of the turn in which an instant lies, and how far into it.
+    /// The number of the turn which contains an instant, and the time since the turn's start.
     fn turn_of(&self, instant: Instant, interval: Duration, held: usize) -> (u64, Duration) {
         let turn = nanos(self.turn(interval, held)).max(1);
         let nanos = nanos(instant.saturating_duration_since(self.origin));
         (nanos / turn, Duration::from_nanos(nanos % turn))
     }
 
-    /// How long a turn is. A script that is four fifths full has room for chance arrivals.
+    /// The length of a turn. A script filled to four fifths has room for chance arrivals.
     fn turn(&self, interval: Duration, held: usize) -> Duration {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
         let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
         let fills_a_script = interval.saturating_mul(mostly_full) / held;
         let longest = interval / MIN_TURNS;
         let turn = fills_a_script.max(self.tick * MIN_TICKS).min(longest);
-        // Whole ticks: a turn that began between two would be late by the remainder.
+        // Whole ticks: a turn which began between two ticks would be late by the remainder.
         let ticks = nanos(turn) / nanos(self.tick).max(1);
         if ticks == 0 { turn } else { Duration::from_nanos(nanos(self.tick) * ticks) }
     }
 
-    /// The next of a sequence of parts of `whole` that are spread evenly, however many there are.
-    /// This many consecutive calls get the same part.
+    /// The next part of `whole`, from a sequence which stays evenly spread at any length.
+    /// `together` consecutive calls return the same part.
     fn next_part_of(&self, whole: Duration, together: usize) -> Duration {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         // Relaxed: each number is drawn once, and the order does not matter.
@@ -163,7 +166,7 @@ impl Schedule {
     }
 }
 
-/// Saturates after 584 years.
+/// Nanoseconds of `duration`; saturates after 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

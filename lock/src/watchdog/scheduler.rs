@@ -1,5 +1,5 @@
-//! The wheel with its ticker, and where each hold is on it: at its next renewal, or at the end
-//! of its validity.
+//! The wheel with its ticker, and the place of each hold on the wheel: at its next renewal, or at
+//! the end of its validity.
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,8 +41,10 @@ impl Scheduler {
         Self { context, schedule, timer: OnceLock::new(), servers: AtomicUsize::new(0) }
     }
 
-    /// Starts the ticker, which calls `on_due` with the holds whose time has come. It runs until
-    /// the returned handle is dropped.
+    /// Starts the ticker, which calls `on_due` with due holds. The ticker runs until the returned
+    /// handle is dropped.
+    ///
+    /// Returns [`Error::Thread`] if the thread cannot be started.
     pub(crate) fn start(
         &self,
         on_due: impl FnMut(&mut Vec<Arc<Hold>>) + Send + 'static,
@@ -55,7 +57,7 @@ impl Scheduler {
             .build_batch(on_due)
             .map_err(|error| Error::Thread { reason: Reason::caused_by(error) })?;
         let timer = Arc::new(timer);
-        // Set once, here.
+        // Only set here.
         drop(self.timer.set(Arc::downgrade(&timer)));
         Ok(timer)
     }
@@ -70,19 +72,20 @@ impl Scheduler {
     }
 
     /// Schedules a hold after a grant of a request sent at `sent_at`, perhaps one of many in a
-    /// burst. False if the hold is over.
+    /// burst. Returns false if the hold is over.
     pub(crate) fn schedule_granted(&self, hold: &Arc<Hold>, sent_at: Instant) -> bool {
         let Some(end) = hold.valid_until() else { return false };
         let renewed_at = hold.renewal_lease(self.context.settings.foreign_watchdog).map(|lease| {
-            // A nested lease that is shorter has not moved the end. The next renewal counts from
-            // the request that set the end, or frequent nesting would put it off forever.
+            // A shorter nested lease has not moved the end. The next renewal counts from the
+            // request which set the end, or frequent nesting would put off the renewal forever.
             let valid_for = lease.valid_until(sent_at).saturating_duration_since(sent_at);
             let counts_from = end.checked_sub(valid_for).map_or(sent_at, |at| at.min(sent_at));
             let spreading =
                 if counts_from < sent_at { Spreading::Keep } else { Spreading::Redistribute };
             self.schedule.renew_at(lease, counts_from, self.holds_per_server(), spreading)
         });
-        // A reader's end can be far beyond the next renewal, so it does not bound that.
+        // A reader's end can be far beyond the next renewal, so the earlier place on the wheel
+        // stays a bound.
         let is_reader = hold.kind.layout() == Layout::Reader;
         let before = is_reader.then(|| hold.timer_slot()).and_then(|slot| match slot {
             TimerSlot::Scheduled(_, due) => Some(hold.at_nanos(due)),
@@ -94,7 +97,7 @@ impl Scheduler {
         true
     }
 
-    /// Schedules the next renewal of a hold after one that was sent at `sent_at`.
+    /// Schedules the next renewal of a hold after a renewal sent at `sent_at`.
     pub(crate) fn schedule_renewed(
         &self,
         hold: &Arc<Hold>,
@@ -111,14 +114,15 @@ impl Scheduler {
         self.move_to(hold, self.by_cache_end(hold, at, sent_at));
     }
 
-    /// Renewals of these holds failed. Each is tried again until its validity ends, in ever shorter
-    /// pauses as the end comes near.
+    /// Schedules another attempt for holds whose renewals failed. Attempts go on until the validity
+    /// ends, in ever shorter pauses as the end comes near.
     pub(crate) fn retry_later(&self, holds: impl ExactSizeIterator<Item: Borrow<Arc<Hold>>>) {
         self.retry(holds, |left, lease| (left / 8).min(lease.duration() / 10));
     }
 
-    /// These holds have moved to another server, and the store may know by then to which. Soon, but
-    /// not at once: while servers do not agree, each may name the other.
+    /// Schedules another attempt for holds which have moved to another server, possibly known to
+    /// the store by then. The attempt is soon, but not at once: while servers disagree, each may
+    /// name the other server.
     pub(crate) fn retry_elsewhere(&self, holds: impl ExactSizeIterator<Item: Borrow<Arc<Hold>>>) {
         self.retry(holds, |left, _| left / 64);
     }
@@ -142,14 +146,16 @@ impl Scheduler {
         self.context.counters.retries(count);
     }
 
-    /// Puts a hold back where it was. That is in the past, so it is due in the next tick.
+    /// Puts a hold back at its previous place. The place is in the past, so the hold is due in the
+    /// next tick.
     pub(crate) fn repeat(&self, hold: &Arc<Hold>) {
         if let TimerSlot::Scheduled(_, due) = hold.timer_slot() {
             self.move_to(hold, hold.at_nanos(due));
         }
     }
 
-    /// Has a hold that is cached until then looked at in time, or earlier if that is due.
+    /// Schedules an inspection of a cached hold in time for the end of its cache at `until`, or
+    /// leaves an earlier inspection in place.
     pub(crate) fn look_by_cache_end(&self, hold: &Arc<Hold>, until: Instant, now: Instant) {
         let at = self.before_cache_end(until).max(now);
         if let TimerSlot::Scheduled(_, due) = hold.timer_slot()
@@ -159,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    /// When to look at a hold that is due at `at`: in time for the end of its cache, unless that is
+    /// When to inspect a hold due at `at`: in time for the end of its cache, unless the cache is
     /// over and the hold in use.
     pub(crate) fn by_cache_end(&self, hold: &Hold, at: Instant, now: Instant) -> Instant {
         if !self.context.holds.cache.is_used() {
@@ -173,7 +179,7 @@ impl Scheduler {
         }
     }
 
-    /// A tick before: the ticker comes late by up to one.
+    /// A tick before `until`: the ticker is late by up to one tick.
     fn before_cache_end(&self, until: Instant) -> Instant {
         until.checked_sub(self.context.settings.tick).unwrap_or(until)
     }
@@ -192,7 +198,7 @@ impl Scheduler {
                 TimerSlot::Scheduled(key, _) if timer.reschedule(key, at) => Some(key),
                 _ => None,
             };
-            // The wheel has no capacity limit. It is stopped only when the client ends; then
+            // The wheel has no capacity limit. Only the end of the client stops the wheel; then
             // validity ends by itself.
             let key = rescheduled.or_else(|| timer.schedule_at(at, Arc::clone(hold)).ok());
             if let Some(key) = key {
@@ -201,8 +207,8 @@ impl Scheduler {
         });
     }
 
-    /// Takes a hold off the wheel for good. No renewal of it starts from now on, and one that is
-    /// under way extends nothing.
+    /// Removes a hold from the wheel for good. No renewal of the hold starts from now on, and a
+    /// renewal in flight extends nothing.
     pub(crate) fn remove(&self, hold: &Hold) {
         let slot = hold.change_timer_slot(|slot| std::mem::replace(slot, TimerSlot::Removed));
         if let (TimerSlot::Scheduled(key, _), Some(timer)) = (slot, self.timer()) {
@@ -210,13 +216,13 @@ impl Scheduler {
         }
     }
 
-    /// When to look at a hold that is not watched, to report that it lasts long.
+    /// When to inspect an unwatched hold, to report its long duration.
     fn long_hold_at(&self, hold: &Hold) -> Option<Instant> {
         let long = self.context.settings.long_hold?;
         hold.long_at(Some(long)).filter(|_| hold.watched_lease().is_none())
     }
 
-    /// How many holds there are for each server.
+    /// The number of holds per server.
     fn holds_per_server(&self) -> usize {
         // Relaxed: the number only affects how renewals are spread in time.
         self.context.holds.len().div_ceil(self.servers.load(Ordering::Relaxed).max(1))

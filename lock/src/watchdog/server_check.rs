@@ -1,8 +1,8 @@
-//! Whether the servers are there and set up well, checked by the renewal threads while there are
-//! holds.
+//! Checks servers for restarts and bad settings, on the renewal threads while there are holds.
 //!
-//! A server that was restarted ends its connections, and only a check finds that. It may have lost
-//! its keys.
+//! A restarted server ends its connections and may have lost its keys. Only a check finds such a
+//! restart in time: the renewal thread checks its socket every second. A thread which waits at the
+//! socket would be an additional thread for each server, for a monthly event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub(crate) struct ServerCheck {
     context: Arc<Context>,
     workers: Arc<Workers>,
     /// Whether the renewal threads check their servers from time to time, because there are holds.
-    /// Always true where there is nothing to check.
+    /// Always true for a store without anything to check.
     active: AtomicBool,
 }
 
@@ -31,11 +31,11 @@ impl ServerCheck {
         Self { context, workers, active }
     }
 
-    /// There is a hold of this name, so the renewal threads check their servers. In a cluster this
-    /// starts a thread if there is none, as that also handles the holds and releases of a node that
-    /// fails.
+    /// Makes the renewal threads check their servers, because of a hold of this name. In a cluster
+    /// without a renewal thread, starts a thread, which also handles the holds and releases of a
+    /// failed node.
     pub(crate) fn start(&self, name: &LockName) {
-        // Usually they do already. A race costs only that a restart is reported at the next
+        // Usually they do already. A race only delays the report of a restart until the next
         // renewal.
         if self.active.load(Ordering::SeqCst) || self.active.swap(true, Ordering::SeqCst) {
             return;
@@ -53,7 +53,7 @@ impl ServerCheck {
         self.active.store(false, Ordering::SeqCst);
     }
 
-    /// On a renewal thread: checks its server if it is time. Returns when to check next.
+    /// On a renewal thread: checks its server if due. Returns when to check next.
     pub(crate) fn run(
         &self,
         server: ServerId,
@@ -62,7 +62,7 @@ impl ServerCheck {
     ) -> Option<Instant> {
         let store = &self.context.store;
         self.warn_about_new_server(server);
-        // Before the holds are counted: a thread that inserts one afterwards sees it.
+        // Before the holds are counted: a thread which inserts a hold afterwards sees the flag.
         self.active.store(!store.may_recover_by_itself(), Ordering::SeqCst);
         if self.context.holds.len() == 0 || !store.may_recover_by_itself() {
             return None;
@@ -75,8 +75,7 @@ impl ServerCheck {
         Some(next.filter(|next| *next > now).unwrap_or(now + INTERVAL))
     }
 
-    /// The connection for renewals may lead to another server than before, or to one that was
-    /// restarted.
+    /// Reports warnings if the connection for renewals leads to another or a restarted server.
     fn warn_about_new_server(&self, server: ServerId) {
         let timeout = self.context.release_timeout();
         if let Some(info) = self.context.store.info_of_new_server(server, timeout) {

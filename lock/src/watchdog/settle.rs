@@ -1,9 +1,12 @@
-//! The replies to releases, and the releases that are sent without a wait for theirs (DESIGN:
-//! release queue).
+//! Replies to releases, and releases sent without a wait for the reply.
 //!
-//! Every reply to a release comes to [`settle`](Watchdog::settle), whoever reads it: the caller that
-//! waits for it, the thread that reads next from a connection on which a dropped guard has left a
+//! [`settle`](Watchdog::settle) handles every reply to a release, on the thread which reads the
+//! reply: the waiting caller, the next reader of a connection on which a dropped guard has left a
 //! reply unread, or the renewal thread of the server.
+//!
+//! Permits of one request have an entry each, and the reply settles all of them. If one permit is
+//! missing, no permit was released, and each release is queued separately, so the loss is reported
+//! for the right permit.
 
 use std::time::{Duration, Instant};
 
@@ -22,19 +25,21 @@ use crate::watchdog::context::Context;
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
-/// The pauses between two looks for a reply when the client ends.
+/// The pauses between two reads for a reply when the client ends.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 impl Watchdog {
-    /// The releases of one request have an answer: the ledger is told, then the user if a hold was
-    /// lost. Returns the time of the answer, by which a loss is told from an expiry. With nothing
-    /// locked. Waits for nothing, and a panic of the clock ends here.
+    /// Settles the releases of one request: updates the ledger, then reports a lost hold to the
+    /// user.
+    ///
+    /// Returns the time of the answer, by which a caller distinguishes a loss from an expiry.
+    /// Called with nothing locked. Waits for nothing, and catches a panic of the clock.
     pub(crate) fn settle(&self, releases: &[ReleaseNo], answer: ReleaseAnswer<'_>) -> Instant {
         let context = &self.context;
         let now = context.catch_panic(|| context.now()).unwrap_or(answer.sent_at);
         for (index, no) in releases.iter().enumerate() {
-            // A reply may tell the releases apart. Otherwise it says the same of all.
+            // A reply may distinguish the releases. Otherwise the reply is the same for all.
             match answer.reply.ok().and_then(|released| released.of_one(index)) {
                 Some(own) => {
                     self.settle_one(*no, true, now, ReleaseAnswer { reply: Ok(&own), ..answer })
@@ -46,8 +51,8 @@ impl Watchdog {
         now
     }
 
-    /// One of the releases of a request, perhaps `alone`, is answered at `now`. Whether it was not
-    /// acknowledged before, and is now.
+    /// Settles one release of a request, perhaps the only release (`alone`), answered at `now`.
+    /// Returns whether this answer is the first acknowledgement.
     pub(crate) fn settle_one(
         &self,
         no: ReleaseNo,
@@ -61,7 +66,7 @@ impl Watchdog {
         if must_queue {
             self.releases.queue(no, now);
         }
-        // No other thread can have reported a loss: for all others the hold was released.
+        // No other thread can have reported a loss: for all other threads the hold was released.
         if let (Some(ended), Ok(released)) = (ended, reply) {
             let in_time = ended.valid_until.is_some_and(|end| now < end);
             let verdict = classify_release(released.found, has_copies, in_time);
@@ -72,8 +77,8 @@ impl Watchdog {
         first
     }
 
-    /// Sends a request that gives back `releases`, all of them on the server of `name`, and does not
-    /// wait for the reply. False if it was not sent: the caller goes on with the releases.
+    /// Sends a request for `releases`, all on the server of `name`, without a wait for the reply.
+    /// Returns false if the request was not sent: the caller goes on with the releases.
     pub(crate) fn send_unread(
         &self,
         releases: &[ReleaseNo],
@@ -101,7 +106,7 @@ impl Watchdog {
                 self.workers.with_worker(server, RenewalWorker::read_soon);
                 self.settle_owed();
             }
-            // The caller tries in another way, which says why it fails.
+            // The caller tries in another way, whose error says why.
             SentUnread::NotSent => {
                 let mut ledger = self.releases.ledger();
                 for no in releases {
@@ -113,7 +118,7 @@ impl Watchdog {
         true
     }
 
-    /// Settles the owed replies that were read, by whichever thread. Mostly there are none.
+    /// Settles the owed replies read by any thread. Mostly there are none.
     pub(crate) fn settle_owed(&self) {
         for OwedReply { owed: Owed { releases, sent_at }, reply } in
             self.context.store.take_owed_replies()
@@ -123,15 +128,15 @@ impl Watchdog {
         }
     }
 
-    /// Reads the owed replies that have arrived, and settles them. True if some are still to come.
+    /// Reads and settles the owed replies which have arrived. Returns true if some are still owed.
     pub(crate) fn read_owed(&self) -> bool {
         let are_more = self.context.store.read_unread();
         self.settle_owed();
         are_more
     }
 
-    /// Reads what is unread and here. Unparks `parker` whenever a release may be settled, while
-    /// `wait` runs.
+    /// Reads the unread replies which have arrived. Unparks `parker` whenever a release may be
+    /// settled, while `wait` runs.
     pub(crate) fn while_outstanding(&self, parker: &Parker, wait: impl FnOnce()) {
         self.releases.while_waiting(parker, || {
             self.read_owed();
@@ -139,8 +144,8 @@ impl Watchdog {
         });
     }
 
-    /// Reads the replies to releases that are unread, for `longest` at most by the system's clock:
-    /// it is the server that takes the time. A release without a reply by then is queued.
+    /// Reads the unread replies to releases, for `longest` at most by the system's clock, as the
+    /// server takes the time. Then queues every release without a reply.
     pub(crate) fn finish_unread(&self, longest: Duration) {
         let deadline = SystemClock.now() + longest;
         let mut pause = FIRST_PAUSE;
@@ -160,7 +165,7 @@ impl Watchdog {
     }
 }
 
-/// Why an answered release does not prove that the hold lasted until then.
+/// Why an answered release does not prove a hold valid until the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotReleased {
     Lost(LostReason),
@@ -168,8 +173,8 @@ pub(crate) enum NotReleased {
     Unknown,
 }
 
-/// What an answered release means. `has_copies`: copies of the release may have come before.
-/// `in_time`: the answer came before the lease expired.
+/// The meaning of an answered release. `has_copies`: copies of the release may have arrived before.
+/// `in_time`: the answer arrived before the lease expired.
 pub(crate) fn classify_release(
     found: Found,
     has_copies: bool,
@@ -177,26 +182,27 @@ pub(crate) fn classify_release(
 ) -> Result<(), NotReleased> {
     match found {
         Found::Own => Ok(()),
-        // An earlier copy of this release may have found it. While the lease ran, no other owner
-        // could have it.
+        // An earlier copy of this release may have found the hold. While the lease ran, no other
+        // owner could have the lock.
         Found::Nothing | Found::OtherOwner if has_copies && in_time => Ok(()),
         Found::Nothing | Found::OtherOwner if has_copies => Err(NotReleased::Unknown),
         _ => Err(NotReleased::Lost(reason_of_loss(found, in_time))),
     }
 }
 
-/// How a hold was lost that its release did not find. `in_time`: its validity had not ended.
+/// The reason of the loss of a hold which its release did not find. `in_time`: the validity had not
+/// ended.
 fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
     match found {
         Found::OtherOwner => LostReason::TakenOver,
         Found::Expired => LostReason::Expired,
-        // It was sent in time and arrived too late.
+        // The release was sent in time and arrived too late.
         _ if !in_time => LostReason::Expired,
         _ => LostReason::Deleted,
     }
 }
 
-/// How long one request may take, and by which shutdown it is ended.
+/// The timeout of one request, and the shutdown which ends the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendLimit {
     pub(crate) timeout: Duration,

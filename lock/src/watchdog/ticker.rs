@@ -1,4 +1,4 @@
-//! The wheel's ticker: what it does with the holds whose time has come. It never touches a socket.
+//! The ticker's handling of due holds. The ticker never touches a socket.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,12 +10,12 @@ use crate::watchdog::batch::Due;
 use crate::watchdog::dispatch::dispatch;
 use crate::watchdog::watchdog::Watchdog;
 
-/// These holds have come to a renewal or to their end. A panic of the clock forgets no hold: it is
-/// looked at again in the next tick.
+/// Handles holds due for renewal or at their end. After a panic of the clock, every hold is
+/// inspected again in the next tick.
 pub(crate) fn on_due(watchdog: &Watchdog, holds: &mut Vec<Arc<Hold>>) {
     let context = &watchdog.context;
     let now = context.catch_panic(|| context.now());
-    // All are brought into the cache first, so that the loads overlap.
+    // All holds are brought into the cache first, so the loads overlap.
     for hold in holds.iter() {
         hold.prefetch();
     }
@@ -32,12 +32,12 @@ pub(crate) fn on_due(watchdog: &Watchdog, holds: &mut Vec<Arc<Hold>>) {
     }
 }
 
-/// Looks at one hold: declares it lost if it has ended, and puts it back at the end of its
-/// validity, so that a loss is found in time even while a renewal hangs. Returns its renewal if
-/// that is due.
+/// Inspects one hold: declares an ended hold lost, and moves any other hold to the end of its
+/// validity on the wheel, so a loss is found in time even while a renewal hangs. Returns the
+/// renewal if due.
 fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
     let settings = &watchdog.context.settings;
-    // If it was moved since the wheel returned it, it is renewed a little early.
+    // If the hold was moved since the wheel returned it, the renewal is a little early.
     let at = match hold.timer_slot() {
         TimerSlot::Scheduled(_, at) => hold.at_nanos(at).min(now),
         TimerSlot::Unscheduled => now,
@@ -57,11 +57,12 @@ fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due
     }
     let is_due = hold.lease_to_renew(now, settings.max_hold).is_some();
     if is_due {
-        // Until a reply clears it. Not set only when it is sent: while the server hangs, it waits
-        // behind attempts at others.
+        // Until a reply clears the flag. Not only set when the renewal is sent: while the server
+        // hangs, the renewal waits behind attempts at other holds.
         hold.set_unanswered();
     }
-    // What is not renewed is looked at next at its end, or when it is to be reported as long.
+    // A hold without a renewal is next inspected at its end, or when its long duration must be
+    // reported.
     let long_at = hold.long_at(settings.long_hold).filter(|_| !is_due);
     let next = long_at.map_or(end, |long_at| long_at.min(end));
     watchdog.scheduler.move_to(hold, watchdog.scheduler.by_cache_end(hold, next, now));

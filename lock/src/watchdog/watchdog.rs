@@ -1,6 +1,7 @@
-//! The watchdog: what its ticker, its renewal threads and the callers share.
+//! The watchdog: state shared by its ticker, its renewal threads and the callers.
 //!
-//! The methods that end a hold are in `endings`, those that answer for a release in `settle`.
+//! The methods which end a hold are in `endings`, the methods which answer for a release in
+//! `settle`.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -28,14 +29,13 @@ use crate::watchdog::worker::RenewalWorker;
 use crate::watchdog::workers::{WorkerMain, Workers};
 use crate::watchdog::{ticker, worker_thread};
 
-/// Renews the holds of one client, finds out when a hold is lost, and sends the releases that no
-/// caller sends.
+/// Renews the holds of one client, detects losses, and sends the releases which no caller sends.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     pub(crate) context: Arc<Context>,
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) workers: Arc<Workers>,
-    /// The client's ledger, with the threads that wait for its entries.
+    /// The client's ledger, and the threads waiting for its entries.
     pub(crate) releases: Arc<PendingReleases>,
     pub(crate) failover: FailoverCheck,
     pub(crate) server_check: ServerCheck,
@@ -43,8 +43,10 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the ticker, and the renewal thread of a single server. The timer is what
-    /// [`stop`](Self::stop) ends.
+    /// Starts the ticker, and the renewal thread of a single server. [`stop`](Self::stop) ends the
+    /// returned timer.
+    ///
+    /// Returns [`Error::Thread`] if a thread cannot be started.
     pub(crate) fn start(
         client: ClientDescription,
         store: Arc<Store>,
@@ -68,15 +70,15 @@ impl Watchdog {
         });
         let own = Arc::clone(&watchdog);
         let timer = watchdog.scheduler.start(move |due| ticker::on_due(&own, due))?;
-        // With a single server its thread will be needed. If it cannot start, building the client
-        // fails.
+        // With a single server its thread will be needed. If the thread cannot start, building the
+        // client fails.
         if let Some(only) = watchdog.context.only_server() {
             watchdog.workers.start(only)?;
         }
         Ok((watchdog, timer))
     }
 
-    /// The renewal threads will run `main`.
+    /// A watchdog whose renewal threads will run `main`.
     fn new(context: Context, main: WorkerMain) -> Self {
         let context = Arc::new(context);
         let scheduler = Arc::new(Scheduler::new(Arc::clone(&context)));
@@ -101,8 +103,8 @@ impl Watchdog {
         }
     }
 
-    /// Watches a hold that was granted to a request sent at `sent_at`, or reschedules one that was
-    /// nested. It is in the registry of holds already.
+    /// Watches a hold granted to a request sent at `sent_at`, or reschedules a nested hold. The
+    /// hold is already in the registry.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
         if self.context.only_server().is_none() {
             hold.set_needs_verification(true);
@@ -112,8 +114,8 @@ impl Watchdog {
         }
         self.failover.check_granted(hold, sent_at);
         self.server_check.start(&hold.name);
-        // The thread may have died since the request was sent. It says so before it reads the
-        // registry.
+        // The thread may have died since the request was sent. A dying thread sets `dead` before it
+        // reads the registry.
         if self.is_dead(&hold.name) && hold.watched_lease().is_some() {
             self.lose(hold, hold.reason_of_end());
         }
@@ -124,14 +126,15 @@ impl Watchdog {
         self.workers.is_any_dead() && self.workers.is_dead(self.context.server_of(name))
     }
 
-    /// An owner is in a queue on the server: this release is needed unless the acquire is granted.
+    /// Begins the release of an owner in a queue on the server: needed unless the acquire is
+    /// granted.
     pub(crate) fn begin_in_server_queue(&self, release: Release) -> BegunRelease<'_> {
         let release = self.releases.begin_guarded(release, Stage::InServerQueue);
         self.record.request();
         release
     }
 
-    /// Ends all threads. Waits for renewals that are under way.
+    /// Ends all threads. Waits for renewals in flight.
     pub(crate) fn stop(&self, timer: Option<Arc<Timer>>) {
         self.context.stop();
         self.workers.wake();

@@ -1,5 +1,4 @@
-//! What belongs to one server: the renewals that are due there, and what the thread that sends them
-//! and the queued releases sleeps on.
+//! State of one server's renewal thread: its due renewals, its flags and its parker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +9,7 @@ use crate::model::sync::{Mutex, Parker};
 use crate::store::ServerId;
 use crate::watchdog::batch::Due;
 
-/// What one renewal thread shares with the other threads.
+/// The state which one renewal thread shares with other threads.
 #[derive(Debug)]
 pub(crate) struct RenewalWorker {
     pub(crate) server: ServerId,
@@ -18,11 +17,12 @@ pub(crate) struct RenewalWorker {
     /// Holds without a guard, to be ended and released.
     unguarded: Mutex<Vec<(Arc<Hold>, ReleaseNo)>>,
     pub(crate) parker: Parker,
-    /// Whether its thread is to read soon what dropped guards have left unread.
+    /// Whether the thread must soon read the replies left unread by dropped guards.
     reads_soon: AtomicBool,
-    /// Whether a dropped guard has waited for the server in vain, and no release was answered since.
+    /// Whether a dropped guard has waited for the server in vain, and no release was answered
+    /// since.
     silent: AtomicBool,
-    /// Its thread has ended although nothing told it to.
+    /// Whether the thread has ended unexpectedly.
     dead: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ impl RenewalWorker {
         }
     }
 
-    /// Takes what is due from `due`, unless its thread is dead.
+    /// Takes the renewals from `due` and wakes the thread. No effect if the thread is dead.
     pub(crate) fn renew(&self, due: &mut Vec<Due>) {
         if !self.is_dead() {
             self.due.lock().append(due);
@@ -51,11 +51,12 @@ impl RenewalWorker {
         std::mem::take(&mut *self.due.lock())
     }
 
-    /// Leaves a hold without a guard to its thread, which ends and releases it by `release`. False
-    /// if the thread is dead.
+    /// Leaves a hold without a guard to the thread, which ends the hold and sends `release`.
+    /// Returns false if the thread is dead.
     pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: ReleaseNo) -> bool {
         let mut unguarded = self.unguarded.lock();
-        // With the list locked: a dying thread sets `dead` before it takes the list for the last time.
+        // With the list locked: a dying thread sets `dead` before it takes the list for the last
+        // time.
         if self.is_dead() {
             return false;
         }
@@ -69,8 +70,8 @@ impl RenewalWorker {
         std::mem::take(&mut *self.unguarded.lock())
     }
 
-    /// A release was sent whose reply nobody waits for. Only the first one since its thread has
-    /// read wakes it.
+    /// Requests a read of an unread reply to a release. Only the first request since the thread's
+    /// last read wakes the thread.
     pub(crate) fn read_soon(&self) {
         if !self.reads_soon.swap(true, Ordering::AcqRel) {
             self.parker.unpark();
@@ -81,12 +82,12 @@ impl RenewalWorker {
         self.reads_soon.load(Ordering::Acquire)
     }
 
-    /// Before its thread reads: what is sent from now on wakes it again.
+    /// Called by the thread before a read: a release sent from now on wakes the thread again.
     pub(crate) fn begin_read(&self) {
         self.reads_soon.store(false, Ordering::Release);
     }
 
-    /// Something is left unread, and its thread knows.
+    /// Called by the thread, because some reply is still unread.
     pub(crate) fn read_again(&self) {
         self.reads_soon.store(true, Ordering::Release);
     }
@@ -100,12 +101,12 @@ impl RenewalWorker {
         self.silent.store(silent, Ordering::Relaxed);
     }
 
-    /// Whether nothing is to be renewed or ended.
+    /// Whether no hold is to be renewed or ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.due.lock().is_empty() && self.unguarded.lock().is_empty()
     }
 
-    /// Whether its thread has ended although the client has not.
+    /// Whether the thread has ended although the client has not.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }

@@ -1,8 +1,12 @@
-//! A renewal thread, one for each server: renews what is due there, then sends the releases that
-//! are queued there. No error ends it, and no other server delays it.
+//! A renewal thread, one for each server: sends due renewals there, then queued releases. No error
+//! ends the thread, and no other server delays the thread.
 //!
-//! A turn renews everything that has become due since the last one, earliest end of validity first,
-//! in scripts of many keys, several in flight (DESIGN: renewal round).
+//! A turn sends all renewals which have become due since the last turn, earliest end of validity
+//! first, in scripts of many keys, several in flight.
+//!
+//! A panic of the clock costs no hold while the thread goes on: the holds of the turn are retried.
+//! If the thread itself ends, the watched holds of its server are lost, and further holds are
+//! refused with [`Error::WatchdogGone`](crate::error::Error::WatchdogGone).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +21,11 @@ use crate::watchdog::renewal_round::{RenewalRound, TurnState};
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
-/// For how long the reply to a dropped guard's release may be unread. Until then a call of the
-/// program reads it, in most programs.
+/// How long the reply to a dropped guard's release may stay unread. In most programs a call reads
+/// the reply before.
 const UNREAD_REPLY_DELAY: Duration = Duration::from_millis(100);
 
-/// Between two looks for connections that nobody needs any more.
+/// The interval between checks for unused connections.
 const UNUSED_CHECK: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
@@ -44,7 +48,7 @@ pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
             }
             return;
         }
-        // Also if a clock panics: what is unread stays so until the next turn.
+        // Also if a clock panics: unread replies stay unread until the next turn.
         let read = context.catch_panic(|| read_unread(watchdog, worker, next_read));
         next_read = read.flatten();
         let next_release = watchdog.releases.ledger().next_due(worker.server);
@@ -57,13 +61,13 @@ pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
     context.catch_panic(|| watchdog.record.remove(worker.server));
 }
 
-/// If the thread ends before it is told to, nothing renews on its server any more. Only a panic of
-/// the clock while it parks does that. Then every watched hold there is reported lost, rather than
-/// valid until something looks at it.
+/// Reports all watched holds of the server lost if the thread ends too early, as nothing renews
+/// them any more. Only a panic of the clock during a park ends the thread too early. Otherwise the
+/// holds would seem valid until a caller checks them.
 struct ExitGuard<'a> {
     watchdog: &'a Watchdog,
     worker: &'a RenewalWorker,
-    /// The client does not know its server any more.
+    /// Whether the client no longer knows the server.
     is_dismissed: bool,
 }
 
@@ -76,7 +80,7 @@ impl Drop for ExitGuard<'_> {
     }
 }
 
-/// One turn. Returns when to check the server next.
+/// Runs one turn. Returns when to check the server next.
 fn turn(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
@@ -84,7 +88,7 @@ fn turn(
     next_check: Option<Instant>,
 ) -> Option<Instant> {
     let Watchdog { context, failover, server_check, record, .. } = watchdog;
-    // What was left to this thread by guards, and by a failover.
+    // Holds left to this thread by guards, and the consequences of a failover.
     watchdog.end_unguarded(worker);
     if failover.check() {
         // Another server has another clock.
@@ -97,7 +101,7 @@ fn turn(
     let is_backlog = is_backlog(due.len(), settings.renewal_keys);
     let keys = if is_backlog { settings.renewal_keys_behind } else { settings.renewal_keys };
     let batches = in_batches(&context.store, due, keys);
-    // A server runs all that it has received from one client before it serves the next. So while
+    // A server runs everything received from one client before it serves the next client. So while
     // there is time, one script is in flight, and the commands of other clients run in between.
     let mut window = SendWindow::new(batches.iter().map(Batch::len), keys);
     if is_backlog || window.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
@@ -116,9 +120,9 @@ fn turn(
     next_check
 }
 
-/// Reads the replies that dropped guards have left unread, once [`UNREAD_REPLY_DELAY`] has passed
-/// since the first of them: from all servers, as the slot may have moved since the release was sent.
-/// Returns when to look again.
+/// Reads the replies left unread by dropped guards, once [`UNREAD_REPLY_DELAY`] has passed since
+/// the first of them. Reads from all servers, as the slot may have moved since the release was
+/// sent. Returns when to call again.
 fn read_unread(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
@@ -141,7 +145,7 @@ fn read_unread(
     }
 }
 
-/// A turn was cut short by a panic. It is unknown which of its holds were renewed.
+/// Retries the unanswered holds of a turn cut short by a panic. Any of them may have been renewed.
 fn retry_unanswered(watchdog: &Watchdog, worker: &RenewalWorker) {
     let mut left = watchdog.context.holds.all();
     left.retain(|hold: &Arc<Hold>| {

@@ -1,5 +1,5 @@
-//! The renewal threads, one for each server that has something to do. A thread starts when it is
-//! first needed, and ends when the client does not know its server any more.
+//! The renewal threads, one for each server with something to do. A thread starts on first use, and
+//! ends when the client no longer knows its server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::watchdog::context::Context;
 use crate::watchdog::scheduler::Scheduler;
 use crate::watchdog::worker::RenewalWorker;
 
-/// What a renewal thread runs.
+/// The main function of a renewal thread.
 pub(crate) type WorkerMain = Arc<dyn Fn(&RenewalWorker) + Send + Sync>;
 
 pub(crate) struct Workers {
@@ -22,11 +22,11 @@ pub(crate) struct Workers {
     scheduler: Arc<Scheduler>,
     main: WorkerMain,
     list: Mutex<WorkerList>,
-    /// Some thread has ended although nothing told it to.
+    /// Whether some thread has ended unexpectedly.
     any_dead: AtomicBool,
 }
 
-/// All workers. Nothing that may block is done while the list is locked.
+/// All workers. No operation which may block runs while the list is locked.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerList {
     all: Vec<Running>,
@@ -35,7 +35,7 @@ pub(crate) struct WorkerList {
 #[derive(Debug)]
 struct Running {
     worker: Arc<RenewalWorker>,
-    /// `None` once something waits for its end.
+    /// `None` once another thread joins the thread.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -60,18 +60,21 @@ impl Workers {
         self.list.lock()
     }
 
-    /// Starts the thread of a server, unless it runs.
+    /// Starts the thread of a server, unless already running.
+    ///
+    /// Returns [`Error::Shutdown`] if the client ends, and [`Error::Thread`] if the thread cannot
+    /// be started.
     pub(crate) fn start(&self, server: ServerId) -> Result<(), Error> {
         let worker = Arc::new(RenewalWorker::new(server));
         let clock = &self.context.clock;
-        // A park that returns at once: a manual clock knows the thread before it runs, and does not
-        // go on without it.
+        // A park which returns at once: a manual clock learns of the thread before the thread runs,
+        // and does not advance without the thread.
         park(&**clock, &worker.parker, Some(clock.now()), None);
         let mut list = self.lock();
         if list.find(server).is_some() {
             return Ok(());
         }
-        // With the list locked: `stop` takes the threads after it has set this.
+        // With the list locked: `stop` takes the threads after it has set this flag.
         if self.context.is_stopping() {
             return Err(Error::Shutdown);
         }
@@ -79,12 +82,12 @@ impl Workers {
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())
             .spawn(move || {
-                // Only a panic of the clock ends it, and what follows from that is done by then.
+                // Only a panic of the clock ends `main`, and its consequences are handled by then.
                 panics::catch_panic(|| main(&own));
             })
             .map_err(|error| Error::Thread { reason: error.into() })?;
-        // After the start, as only a thread that runs is woken. It looks once more, because what it
-        // is woken for may have happened before.
+        // After the start, as only a running thread is woken. The thread checks once more, because
+        // the move may have happened before.
         self.context.store.wake_on_move(server, &worker.parker);
         worker.parker.unpark();
         list.all.push(Running { worker, thread: Some(thread) });
@@ -92,8 +95,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Runs `action` with the worker of a server, whose thread is started if need be. `None` if it
-    /// cannot be started.
+    /// Runs `action` with the worker of a server, and starts the thread if needed. Returns `None`
+    /// if the thread cannot be started.
     pub(crate) fn with_worker<R>(
         &self,
         server: ServerId,
@@ -110,15 +113,16 @@ impl Workers {
         self.lock().find(server).map(action)
     }
 
-    /// Makes every thread look for something to do. False if there is none.
+    /// Wakes every thread to check for work. Returns false if there is no thread.
     pub(crate) fn wake(&self) -> bool {
         let list = self.lock();
         list.iter().for_each(|worker| worker.parker.unpark());
         !list.all.is_empty()
     }
 
-    /// Whether the thread of this worker is to end: the client does not know its server any more,
-    /// and nothing is left to do or to release there. From then on it is given nothing.
+    /// Whether the thread of this worker must end: the client no longer knows its server, and no
+    /// work or release is left there. Then removes the worker from the list, so no work arrives any
+    /// more.
     pub(crate) fn dismiss(
         &self,
         worker: &RenewalWorker,
@@ -140,23 +144,23 @@ impl Workers {
         self.lock().all.is_empty()
     }
 
-    /// The thread of this worker ends although nothing told it to.
+    /// Records the unexpected end of this worker's thread.
     pub(crate) fn set_dead(&self, worker: &RenewalWorker) {
         self.any_dead.store(true, Ordering::Release);
         worker.set_dead();
     }
 
-    /// Whether some thread has ended although nothing told it to.
+    /// Whether some thread has ended unexpectedly.
     pub(crate) fn is_any_dead(&self) -> bool {
         self.any_dead.load(Ordering::Acquire)
     }
 
-    /// Whether the thread of a server has ended although nothing told it to.
+    /// Whether the thread of a server has ended unexpectedly.
     pub(crate) fn is_dead(&self, server: ServerId) -> bool {
         self.lock().find(server).is_some_and(RenewalWorker::is_dead)
     }
 
-    /// The servers whose threads have ended although nothing told them to.
+    /// The servers whose threads have ended unexpectedly.
     pub(crate) fn dead(&self) -> Vec<ServerId> {
         if !self.is_any_dead() {
             return Vec::new();
@@ -165,13 +169,13 @@ impl Workers {
         list.iter().filter(|worker| worker.is_dead()).map(|worker| worker.server).collect()
     }
 
-    /// Joins all threads, except that which calls this. They have been told to end.
+    /// Joins all threads except the calling thread. They were already requested to end.
     pub(crate) fn join(&self) {
         let threads: Vec<_> =
             self.lock().all.iter_mut().filter_map(|running| running.thread.take()).collect();
         let own = thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
-            // It catches its panics, so there is nothing in its result.
+            // The thread catches its panics, so its result is empty.
             drop(thread.join());
         }
     }
