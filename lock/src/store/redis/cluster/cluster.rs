@@ -210,7 +210,7 @@ impl Cluster {
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
-    /// Sends a release to the node of its slot; see [`Node::send_unread`].
+    /// Sends a release to the node of its slot; see `Node::send_unread`.
     pub(crate) fn send_unread(
         &self,
         operation: &AnyOperation<'_>,
@@ -237,7 +237,7 @@ impl Cluster {
         replies
     }
 
-    /// See [`Node::read_unread`].
+    /// See `Node::read_unread`.
     pub(crate) fn read_unread(&self) -> bool {
         // `count` reads from every node; `any` would stop at the first node with unread replies.
         self.topology().nodes().iter().filter(|node| node.read_unread()).count() > 0
