@@ -69,7 +69,7 @@ fn on_the_systems_clock() -> Result<(), Box<dyn Error>> {
     let unprocessed = timer.stop()?;
     println!("  stop: {} tasks had not run", unprocessed.len());
     for task in unprocessed {
-        task.run();
+        (task.value)();
     }
     let refused = timer.schedule(Duration::ZERO, || println!("  never printed"));
     println!("  after stop: {}", refused.err().map_or_else(String::new, |error| error.to_string()));

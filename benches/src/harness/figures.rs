@@ -1,5 +1,13 @@
 //! The figures of a report: for each subject, size and workload, the numbers of every run.
 
+/// A floor, this repository's code or a peer, measured in a process of its own.
+pub(crate) trait Subject: Copy + PartialEq + Send + Sync + 'static {
+    /// The name in tables and plots.
+    fn name(self) -> String;
+
+    fn is_ours(self) -> bool;
+}
+
 /// What is measured, and its size if the workload has sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case<S> {

@@ -1,7 +1,7 @@
 //! The limit that a figure is held against, and the verdict.
 
+use crate::harness::figures::Subject;
 use crate::harness::figures::{Case, Figures, number};
-use crate::harness::workload::Subject;
 
 /// A number of its own, or one that comes from what else was measured.
 #[derive(Clone, Copy, Debug)]

@@ -9,13 +9,14 @@ use std::process::{Command, ExitCode};
 use std::thread;
 
 use crate::harness::clock::now;
+use crate::harness::figures::Subject;
 use crate::harness::figures::{Case, Figures};
 use crate::harness::java::JavaProgram;
 use crate::harness::machine;
 use crate::harness::measured::{Numbers, to_line};
 use crate::harness::plot::write_plots;
 use crate::harness::table::measure_table;
-use crate::harness::workload::{Subject, Workload};
+use crate::harness::workload::Workload;
 
 /// Lines of numbers, and the cases that they are of.
 pub(crate) type Lines<S> = Vec<(Case<S>, String)>;

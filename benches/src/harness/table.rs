@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
+use crate::harness::figures::Subject;
 use crate::harness::figures::{Case, Figures, grouped, number};
-use crate::harness::workload::{Measure, Subject, Workload, unsized_case};
+use crate::harness::workload::{Measure, Workload, unsized_case};
 
 /// `None` if nothing was measured. A reference is a subject and its name in the heading;
 /// `size_title` says what a size is.

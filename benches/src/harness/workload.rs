@@ -1,16 +1,8 @@
 //! What a report measures: workloads with their subjects and measures, and the targets of this
 //! repository.
 
-use crate::harness::figures::Case;
+use crate::harness::figures::{Case, Subject};
 use crate::harness::limit::Limit;
-
-/// A floor, this repository's code or a peer, measured in a process of its own.
-pub(crate) trait Subject: Copy + PartialEq + Send + Sync + 'static {
-    /// The name in tables and plots.
-    fn name(self) -> String;
-
-    fn is_ours(self) -> bool;
-}
 
 /// The size in a workload that has no sizes.
 pub(crate) const NO_SIZE: usize = 0;

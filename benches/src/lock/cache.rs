@@ -20,9 +20,9 @@ use crate::harness::goals::{Row, goal_table, micros, millis};
 use crate::harness::java::JavaProgram;
 use crate::harness::plot::lines::{Line, draw};
 use crate::harness::{Contender, measure_in_turn};
-use crate::locks::hand_over::{LIMIT, SETTLED, spawn, subscribed};
-use crate::locks::raw::RawPair;
-use crate::locks::watched;
+use crate::lock::hand_over::{LIMIT, SETTLED, spawn, subscribed};
+use crate::lock::raw::RawPair;
+use crate::lock::watched;
 
 /// The longest time that a lease of 30 s allows.
 const LONGEST: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use wheellock_fixture::{Cluster, Sentinels, Server};
 
 use crate::harness::Contender;
-use crate::locks::watched;
+use crate::lock::watched;
 
 const DIRECT: &str = "wheellock, one server";
 

@@ -12,7 +12,7 @@ use crate::harness::Contender;
 use crate::harness::child::Child;
 use crate::harness::clock::{now, sleep};
 use crate::harness::java::JavaProgram;
-use crate::locks::raw::channel;
+use crate::lock::raw::channel;
 
 /// No step of a failover takes this long.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use crate::harness::Contender;
 use crate::harness::child::Child;
 use crate::harness::clock::{now, sleep};
 use crate::harness::java::JavaProgram;
-use crate::locks::raw::{RawPair, channel};
+use crate::lock::raw::{RawPair, channel};
 
 /// Until a waiter that is about to sleep does sleep. It is the same for all, because a core that is
 /// idle takes longer to wake.

@@ -6,7 +6,7 @@ use wheellock::{Client, Guard, Lock};
 use wheellock_fixture::Server;
 
 use crate::harness::Contender;
-use crate::locks::raw::{
+use crate::lock::raw::{
     FAR_IN_THE_FUTURE, LEASE_MILLIS as LEASE, NUMBER, OWNER, RawPair, RawScript, UNLOCKED, script,
 };
 

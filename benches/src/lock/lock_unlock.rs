@@ -9,8 +9,8 @@ use wheellock::Client;
 use wheellock_fixture::Server;
 
 use crate::harness::Contender;
-use crate::locks::raw::RawPair;
-use crate::locks::watched;
+use crate::lock::raw::RawPair;
+use crate::lock::watched;
 
 const LEASE: Duration = Duration::from_secs(30);
 

@@ -22,8 +22,8 @@ macro_rules! script_source {
 /// A script as it is sent, and how its reply begins.
 macro_rules! script {
     ($name:literal, $keys:expr, $arguments:expr, $reply:literal) => {
-        $crate::locks::raw::RawScript {
-            source: $crate::locks::raw::script_source!($name),
+        $crate::lock::raw::RawScript {
+            source: $crate::lock::raw::script_source!($name),
             keys: &$keys,
             arguments: &$arguments,
             reply: $reply,

@@ -8,7 +8,7 @@ use wheellock::Client;
 use wheellock_fixture::Server;
 
 use crate::harness::Contender;
-use crate::locks::raw::RawPair;
+use crate::lock::raw::RawPair;
 
 const SERVERS: usize = 5;
 const MAJORITY: usize = 3;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::harness::figures::Subject;
 use crate::harness::measured::Numbers;
-use crate::harness::workload::Subject;
 use crate::timer::crates::{Hierarchical, TimerCrate};
 use crate::timer::heap::Heap;
 use crate::timer::own::{Boxed, Typed, TypedMany};

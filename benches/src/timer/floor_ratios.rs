@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
+use crate::harness::figures::Subject;
 use crate::harness::figures::{Figures, number};
-use crate::harness::workload::{Subject, unsized_case};
+use crate::harness::workload::unsized_case;
 use crate::timer::case::{BOXED, FLOORS, SizedTimer, TYPED, TYPED_TSC};
 
 type Parts = &'static [&'static str];

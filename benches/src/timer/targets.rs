@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use crate::harness::figures::Figures;
+use crate::harness::figures::Subject;
 use crate::harness::limit::{Limit, with_unit, word};
 use crate::harness::table::ratio;
-use crate::harness::workload::{Measure, Subject, Target, Workload, unsized_case};
+use crate::harness::workload::{Measure, Target, Workload, unsized_case};
 use crate::timer::case::{NETTY, SizedTimer};
 
 /// All targets that were measured, in Markdown.

@@ -1,6 +1,6 @@
 //! The subjects: what holds locks and renews them.
 
-use crate::harness::workload::Subject;
+use crate::harness::figures::Subject;
 
 /// The holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use wheellock_fixture::RawConnection;
 
 use crate::harness::clock::now;
-use crate::locks::raw::{FAR_IN_THE_FUTURE, LEASE_MILLIS, connect, encode, script_source};
+use crate::lock::raw::{FAR_IN_THE_FUTURE, LEASE_MILLIS, connect, encode, script_source};
 
 const RENEW: &str = script_source!("renew");
 const IN_FLIGHT: usize = 10;

@@ -7,10 +7,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::harness::figures::Subject;
 use crate::harness::figures::{Case, Figures};
 use crate::harness::plot::bars::{Bar, Group};
 use crate::harness::plot::lines::Line;
-use crate::harness::workload::{Measure, Subject, Workload};
+use crate::harness::workload::{Measure, Workload};
 
 /// The colour of what is ours.
 const OURS: &str = "#c2410c";

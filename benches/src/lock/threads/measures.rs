@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::harness::workload::{self, NO_SIZE};
-use crate::locks::threads::subject::ClientKind;
-use crate::locks::threads::team::Times;
+use crate::lock::threads::subject::ClientKind;
+use crate::lock::threads::team::Times;
 
 type Workload = workload::Workload<ClientKind>;
 type Measure = workload::Measure<ClientKind>;

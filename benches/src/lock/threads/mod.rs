@@ -23,11 +23,11 @@ use crate::harness::machine::describe_with_server;
 use crate::harness::measured::Numbers;
 use crate::harness::report::{Lines, Report, main_with};
 use crate::harness::workload::Workload;
-use crate::locks::threads::measures::{HASTY, HOT, LINE, NAMES, PINNED, UNPINNED, workloads};
-use crate::locks::threads::subject::ClientKind;
-use crate::locks::threads::targets::target_table;
-use crate::locks::threads::team::Times;
-use crate::locks::threads::works::{beside_hasty, line, one_name, one_thread, own_names};
+use crate::lock::threads::measures::{HASTY, HOT, LINE, NAMES, PINNED, UNPINNED, workloads};
+use crate::lock::threads::subject::ClientKind;
+use crate::lock::threads::targets::target_table;
+use crate::lock::threads::team::Times;
+use crate::lock::threads::works::{beside_hasty, line, one_name, one_thread, own_names};
 
 /// The program `lock_report threads`, with the arguments after that word; or a measuring process
 /// of it.

@@ -242,7 +242,7 @@ fn is_temporary(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::raw::connect;
+    use crate::lock::raw::connect;
 
     const ROUND_TRIP: Duration = Duration::from_millis(20);
 

@@ -16,14 +16,14 @@ use crate::harness::figures::{Case, median};
 use crate::harness::machine::pin;
 use crate::harness::measured::{BEGUN, OVER, READY};
 use crate::harness::report::{Lines, measuring_process, split_floor};
-use crate::locks::threads::Threads;
-use crate::locks::threads::measures::{
+use crate::lock::threads::Threads;
+use crate::lock::threads::measures::{
     HASTY, HASTY_STALL, HOT, HOT_APART, HOT_WORK, LONGER_TRIP, NAMES, NAMES_APART, NAMES_WORK,
     OWN_CODE, PINNED, PROCESSES, SECTION, SEVERAL, STALL, STRANGER_JAVA, STRANGER_RUST, TRIP,
     UNPINNED, times,
 };
-use crate::locks::threads::relay::Relay;
-use crate::locks::threads::subject::ClientKind;
+use crate::lock::threads::relay::Relay;
+use crate::lock::threads::subject::ClientKind;
 
 /// No start of a process takes this long, with a thousand threads that queue up one by one, and no
 /// end after its window.

@@ -1,6 +1,6 @@
 //! The subjects: what acquires and releases locks with many threads.
 
-use crate::harness::workload::Subject;
+use crate::harness::figures::Subject;
 
 /// The subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use crate::harness::figures::{Case, Figures};
 use crate::harness::limit::{Limit, with_unit, word};
 use crate::harness::workload::{NO_SIZE, Workload};
-use crate::locks::threads::measures::{
+use crate::lock::threads::measures::{
     BESIDE, HASTY, HASTY_STALL, HOT, HOT_WORK, LINE, MANY, NAMES, NAMES_WORK, PINNED, PROCESSES,
     STRANGER_JAVA, STRANGER_RUST, TRIP, UNPINNED,
 };
-use crate::locks::threads::subject::ClientKind;
+use crate::lock::threads::subject::ClientKind;
 
 /// What has to be reached: what it is, the workload, the number of threads, the measure, its unit,
 /// and the limit.
@@ -163,7 +163,7 @@ pub(crate) fn target_table(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::threads::measures::workloads;
+    use crate::lock::threads::measures::workloads;
 
     const WORKLOAD: &str = NAMES;
 

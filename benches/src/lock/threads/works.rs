@@ -14,9 +14,9 @@ use wheellock_fixture::wait_until;
 use crate::harness::clock::{now, sleep};
 use crate::harness::measured::{Numbers, ready_and_wait, tell};
 use crate::harness::{Contender, measure_in_turn, measured};
-use crate::locks::raw::{RawBatch, RawPair};
-use crate::locks::threads::subject::ClientKind;
-use crate::locks::threads::team::{Times, Work, measure};
+use crate::lock::raw::{RawBatch, RawPair};
+use crate::lock::threads::subject::ClientKind;
+use crate::lock::threads::team::{Times, Work, measure};
 
 const HOT: &str = "bench:hot";
 const SAMPLES: usize = 100;

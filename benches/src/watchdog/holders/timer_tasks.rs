@@ -14,7 +14,7 @@ use std::time::Duration;
 use hashed_wheel::{HashedWheelTimer, Timeout};
 use parking_lot::Mutex;
 
-use crate::locks::raw::{connect, encode};
+use crate::lock::raw::{connect, encode};
 use crate::watchdog::holders::scripts::{ScriptLock, owner};
 use crate::watchdog::holders::{Holder, HolderConfig, lock_name};
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::locks::raw::encode;
+use crate::lock::raw::encode;
 use crate::watchdog::holders::scripts::{ScriptLock, owner};
 use crate::watchdog::holders::{Holder, HolderConfig, lock_name};
 
