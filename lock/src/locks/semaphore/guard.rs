@@ -77,7 +77,7 @@ impl SemaphoreGuard {
         self.permits
     }
 
-    /// The semaphore's name, truncated if it is very long.
+    /// The semaphore's name, truncated if very long.
     #[must_use]
     pub fn name(&self) -> String {
         self.name.shown()

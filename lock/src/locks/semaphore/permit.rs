@@ -91,8 +91,8 @@ impl<I> Permit<I> {
     }
 
     /// Asks the server for `lease` from now on, and waits for the reply: the permit lasts at least
-    /// for `lease`. A later end, or no end, is unchanged. One round trip. To shorten a lease, use
-    /// [`update_lease`](crate::ExpirableSemaphore::update_lease).
+    /// for `lease`. A permit with a later end, or without an end, is unchanged. One round trip. To
+    /// shorten a lease, use [`update_lease`](crate::ExpirableSemaphore::update_lease).
     ///
     /// ```
     /// use std::time::Duration;
@@ -201,7 +201,7 @@ impl<I> Permit<I> {
         self.held.draw_token()
     }
 
-    /// The semaphore's name, truncated if it is very long.
+    /// The semaphore's name, truncated if very long.
     #[must_use]
     pub fn name(&self) -> String {
         self.held.name()
