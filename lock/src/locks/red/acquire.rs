@@ -1,5 +1,5 @@
-//! One acquire of a red lock: attempts at all servers at the same time, with pauses between them
-//! (DESIGN: red lock).
+//! One acquire of a red lock: attempts at all servers at the same time, with pauses between the
+//! attempts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::store::retry::SHORTEST_CALL;
 
-/// One call that acquires the lock.
+/// A call to acquire the lock.
 pub(crate) struct RedAcquire<'a> {
-    /// With the threads of the current process.
+    /// The quorum, whose threads belong to the current process.
     pub(crate) quorum: Quorum,
-    /// How long each server is waited for.
+    /// How long an attempt waits for each server.
     pub(crate) server_timeout: Duration,
     pub(crate) backoff: Backoff,
     pub(crate) wait: WaitSpec<'a>,
 }
 
-/// How one attempt ended.
+/// The end of an attempt.
 enum AttemptOutcome<T> {
     Granted(RedGuard<T>),
     /// Other owners hold too many of the members.
@@ -37,8 +37,8 @@ enum AttemptOutcome<T> {
 }
 
 impl RedAcquire<'_> {
-    /// Attempts until it is granted or the wait ends. Failures of too many servers are retried for
-    /// as long as a client retries its own calls.
+    /// Attempts until the lock is granted or the wait ends. Failures of too many servers are
+    /// retried for [`retry_timeout`](Quorum::retry_timeout). Returns `None` on timeout.
     pub(crate) fn acquire<T>(&self) -> Result<Option<RedGuard<T>>, Error> {
         let retry_timeout = self.quorum.retry_timeout();
         let mut failing_since: Option<Instant> = None;
@@ -55,8 +55,8 @@ impl RedAcquire<'_> {
                 !self.wait.waits || self.wait.deadline.is_some_and(|deadline| deadline <= now);
             match failure {
                 None => failing_since = None,
-                // The last attempt that was answered found it busy, and the time was up before
-                // another was.
+                // The last answered attempt found the lock busy, and the time was up before a
+                // further answer.
                 Some(_) if time_is_up && attempts > 0 && failing_since.is_none() => {
                     return Ok(None);
                 }
@@ -88,31 +88,32 @@ impl RedAcquire<'_> {
         let attempt = QuorumAttempt::new(name, members.len(), *size, votes, &parker);
         let attempt = Arc::new(attempt);
         let start = self.now();
-        // 1. Ask all servers at the same time. The owner is this thread, not those that send.
+        // 1. Ask all servers at the same time. The owner is this thread, not a sending thread.
         let caller = LocalHolder::current_thread();
         for position in 0..members.len() {
             let request = AcquireRequest::new(&attempt, members, &caller, position, None);
             shared.acquire(request, start, self.server_timeout);
         }
-        // 2. Wait until there is a majority, or there cannot be one.
+        // 2. Wait until there is a majority, or a majority is impossible.
         self.wait_until_decided(&attempt, &parker, start);
         drop(parker);
-        // 3. With a majority it is held. Members that are granted later join it.
+        // 3. With a majority the lock is held. Members granted later join the hold.
         if attempt.grant() {
             let (quorum, timeout) = (self.quorum.clone(), self.server_timeout);
             let hold = RedHold::new(attempt, quorum, caller, timeout, start);
-            // If upkeep cannot start, the guard is dropped, which releases all.
+            // If upkeep cannot start, the guard is dropped, which releases all members.
             let guard = RedGuard::new(hold);
             return Ok(guard.map_or_else(AttemptOutcome::Failed, AttemptOutcome::Granted));
         }
-        // 4. Else what was granted is released everywhere.
+        // 4. Otherwise all granted members are released.
         self.roll_back(&attempt)
             .map(|error| error.map_or(AttemptOutcome::Busy, AttemptOutcome::Failed))
     }
 
     fn wait_until_decided(&self, attempt: &QuorumAttempt, parker: &Parker, start: Instant) {
         let (clock, cancel) = (self.quorum.shared.clock(), self.wait.cancel);
-        // An attempt that begins just before the deadline gets answers, so that it is no error.
+        // An attempt begun just before the deadline waits long enough for answers, to avoid an
+        // error.
         let deadline = self.wait.deadline.map(|deadline| deadline.max(start + SHORTEST_CALL));
         let end = start + self.server_timeout;
         let end = deadline.map_or(end, |deadline| deadline.min(end));
@@ -121,16 +122,16 @@ impl RedAcquire<'_> {
         }
     }
 
-    /// Releases what an attempt without a majority was granted. Returns its error, or `None` if
-    /// others hold too many of the members.
+    /// Releases the granted members of an attempt without a majority. Returns the attempt's error,
+    /// or `None` if other owners hold too many members.
     fn roll_back(&self, attempt: &QuorumAttempt) -> Result<Option<Error>, Error> {
         let Quorum { members, size, shared } = &self.quorum;
         let was_cancelled = !attempt.is_decided() && is_cancelled(self.wait.cancel);
         let (guards, mut errors, unanswered) = attempt.close();
-        // A majority was granted, and it expired before it was complete.
+        // A majority was granted, but a lease expired before the majority was complete.
         let late = guards.len() >= *size;
         let lost = late.then(|| guards.values().find_map(|guard| RawGuard::check(guard).err()));
-        // A caller that has cancelled does not wait for releases.
+        // A cancelled caller does not wait for releases.
         let end = if was_cancelled { Some(self.now()) } else { self.wait.deadline };
         let end = end.map(|end| end.max(self.now() + SHORTEST_RELEASE));
         shared.release(guards, *size, self.server_timeout, end, false);
@@ -147,7 +148,8 @@ impl RedAcquire<'_> {
         if errors.len() + size <= members.len() {
             return Ok(None);
         }
-        // Without the permanent errors alone, the next attempt may find a majority.
+        // If the permanent errors alone leave a majority possible, the error is retryable: the next
+        // attempt may find a majority.
         let permanent = errors.iter().filter(|error| !error.is_retryable());
         let is_permanent = permanent.count() + size > members.len();
         let error = errors.iter().find(|error| error.is_retryable() != is_permanent);

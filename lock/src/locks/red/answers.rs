@@ -1,4 +1,4 @@
-//! The answers of the servers to a guard that asks all of them, and the wait for enough answers.
+//! The answers of all servers to a guard's requests, and the wait for enough answers.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use hashed_wheel::Clock;
 use crate::error::Error;
 use crate::model::sync::{Mutex, Parker, park};
 
-/// Shared by the thread that asks and the threads that send.
+/// Shared by the asking thread and the sending threads.
 #[derive(Debug)]
 pub(crate) struct QuorumAnswers {
-    /// How many answers are enough, if the others do not come soon.
+    /// The number of answers which may end the wait early.
     enough: usize,
     parker: Parker,
     state: Mutex<State>,
@@ -25,8 +25,8 @@ struct State {
 }
 
 impl State {
-    /// Whether enough have answered, and the others cannot change the outcome. A server that
-    /// refuses at once does not decide it while others may still do it.
+    /// Whether enough servers have answered, and further answers cannot change the outcome. An
+    /// early refusal does not decide the outcome while the remaining servers may still succeed.
     fn is_settled(&self, enough: usize) -> bool {
         let done = self.results.iter().filter(|result| result.is_ok()).count();
         let most = done + self.unanswered;
@@ -34,17 +34,18 @@ impl State {
     }
 }
 
-/// Once enough have answered, the others are waited for twice as long as that took, and this.
+/// Once the outcome is settled, the wait for further answers lasts twice the time taken so far,
+/// plus this time.
 const GRACE: Duration = Duration::from_millis(1);
 
 impl QuorumAnswers {
-    /// Of that many servers, of which `enough` are enough.
+    /// Waits for answers of `servers` servers, of which `enough` may settle the outcome.
     pub(crate) fn new(servers: usize, enough: usize) -> Self {
         let state = State { unanswered: servers, results: Vec::with_capacity(servers) };
         Self { enough: enough.min(servers), parker: Parker::new(), state: Mutex::new(state) }
     }
 
-    /// One server has answered, or gets no request.
+    /// Records the result of a server which has answered, or gets no request.
     pub(crate) fn answered(&self, result: Result<(), Error>) {
         let mut state = self.state.lock();
         state.unanswered = state.unanswered.saturating_sub(1);
@@ -56,9 +57,9 @@ impl QuorumAnswers {
         }
     }
 
-    /// Waits for the answers until `end`: for all, if they come; once enough have come, a moment
-    /// more. Returns the results, and how many servers have not answered. Their requests go on
-    /// without the caller.
+    /// Waits for all answers, at most until `end`. Once the outcome is settled, the wait ends soon
+    /// after, as [`GRACE`] explains. Returns the results, and the number of servers without an
+    /// answer. The unanswered requests go on without the caller.
     pub(crate) fn wait(
         &self,
         clock: &dyn Clock,

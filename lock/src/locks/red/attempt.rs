@@ -1,5 +1,5 @@
-//! One attempt to acquire a red lock: what each server answered, and whether that decides it. After
-//! a grant it lives on with the guard, for members that join later.
+//! One attempt to acquire a red lock: the servers' answers, and the decision. After a grant the
+//! attempt lives on with the guard, for members joining later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -19,40 +19,42 @@ use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Mutex, Parker};
 use crate::watchdog::PendingReleases;
 
-/// Which member has the vote of the server with that run id: the first that met it. One server has
-/// one vote, under whatever names (DESIGN: red lock).
+/// The member with the vote of each server, by the server's run id. A server has a single vote,
+/// under whatever addresses: the first member to meet the run id votes, and further members are
+/// refused. Each client asks for the run id by `INFO` once after each connection.
 pub(crate) type ServerVotes = Mutex<BTreeMap<String, usize>>;
 
-/// Shared by the thread that acquires, or holds, and the threads that send.
+/// Shared by the acquiring or holding thread and the sending threads.
 #[derive(Debug)]
 pub(crate) struct QuorumAttempt {
     quorum_size: usize,
-    /// What was granted.
+    /// The granted members.
     pub(crate) held: Arc<HeldLocks>,
-    /// Of all attempts, so that nested holds are of the same members.
+    /// The votes of all attempts, so nested holds have the same members. A nested hold of different
+    /// members would contend with the outer hold.
     votes: Arc<ServerVotes>,
-    /// Cancels what acquires wait for when the attempt has ended: two that wait for each other's
-    /// release would have no end.
+    /// Cancels waiting acquires when the attempt has ended. Otherwise mutual waits of two acquires
+    /// for a release would have no end.
     pub(crate) cancel: Receiver<()>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What the acquiring thread sleeps on until the attempt is decided. A manual clock may wait
-    /// for every parker, so it is dropped as soon as no thread sleeps on it.
+    /// The acquiring thread sleeps on this parker until the attempt is decided. A manual clock may
+    /// wait for every parker, so the parker is dropped as soon as no thread sleeps on it.
     parker: Option<Parker>,
-    /// The positions of the members whose acquires are queued or sent, and have no answer.
+    /// The positions of members with a queued or sent acquire and no answer.
     unanswered: BTreeSet<usize>,
-    /// The acquires that were sent and have no answer, by position.
+    /// The sent acquires without an answer, by position.
     sent: BTreeMap<usize, SentAcquire>,
-    /// Until the attempt ends.
+    /// Dropped at the end of the attempt, which cancels waiting acquires.
     open: Option<Sender<()>>,
     errors: Vec<Error>,
 }
 
-/// An acquire that may be granted after its attempt has ended. The grant is released then, and until
-/// that has begun it may be why the next attempt is refused.
+/// A sent acquire, which may be granted after the attempt has ended. The grant is released then.
+/// Until the release has begun, the acquire may cause the refusal of the next attempt.
 #[derive(Debug)]
 pub(crate) struct SentAcquire {
     releases: Arc<PendingReleases>,
@@ -62,13 +64,13 @@ pub(crate) struct SentAcquire {
 }
 
 impl SentAcquire {
-    /// An acquire of the lock `name` that is about to be sent.
+    /// An acquire of the lock `name`, about to be sent.
     pub(crate) fn new(core: &ClientCore, name: LockName) -> Self {
         let (releases, owner) = (Arc::clone(&core.watchdog.releases), core.id.next_owner());
         Self { releases, name, owner, release: None }
     }
 
-    /// Its attempt has ended: from now on it counts as a release.
+    /// Counts the acquire as a release from now on, because the attempt has ended.
     fn begin_release(&mut self) {
         let Self { releases, name, owner, release } = self;
         release.get_or_insert_with(|| {
@@ -87,7 +89,7 @@ impl Drop for SentAcquire {
 }
 
 impl QuorumAttempt {
-    /// An attempt at the lock `name` on that many servers, all of which will be asked.
+    /// An attempt at the lock `name` on `servers` servers, all of which will be asked.
     pub(crate) fn new(
         name: String,
         servers: usize,
@@ -107,31 +109,32 @@ impl QuorumAttempt {
         Self { quorum_size, held, votes: Arc::clone(votes), cancel, state: Mutex::new(state) }
     }
 
-    /// The member that has the vote of this member's server, which may be this one.
+    /// The position of the member with the vote of the server `run_id`. Without such a member, the
+    /// member at `position` gets the vote.
     pub(crate) fn voter(&self, position: usize, run_id: String) -> usize {
         let mut votes = self.votes.lock();
-        // Those of servers that it led to before.
+        // Remove the member's votes of earlier servers at the same address.
         votes.retain(|other, voter| *voter != position || *other == run_id);
         *votes.entry(run_id).or_insert(position)
     }
 
-    /// A request is about to be sent. Until then it was queued.
+    /// Records a queued request as about to be sent.
     pub(crate) fn sent(&self, position: usize, acquire: Option<SentAcquire>) {
         self.state.lock().sent.extend(acquire.map(|acquire| (position, acquire)));
     }
 
-    /// A server has answered. A guard that comes too late is released, on the calling thread.
+    /// Records a server's answer. A guard arriving too late is released on the calling thread.
     pub(crate) fn answered(&self, position: usize, answer: Result<Option<RawGuard>, Error>) {
         let (late, error) = match answer {
             Ok(Some(guard)) => (self.held.join(position, guard), None),
             Ok(None) => (None, None),
             Err(error) => (None, Some(error)),
         };
-        // This may send a release, so nothing is locked. Its attempt has ended, and until the
-        // release has begun the acquire counts as one.
+        // The drop may send a release, so nothing is locked. The attempt has ended then, and until
+        // the release has begun the acquire counts as a release.
         drop(late);
-        // The guard joins before the server counts as answered. Otherwise a majority that is
-        // complete could seem out of reach.
+        // The guard joins before the server counts as answered. Otherwise a complete majority could
+        // seem out of reach.
         let granted = self.held.is_granted();
         let (parker, sent) = {
             let mut state = self.state.lock();
@@ -146,27 +149,29 @@ impl QuorumAttempt {
         }
     }
 
-    /// Whether further answers change nothing: there is a majority, or there cannot be one.
+    /// Whether the attempt is decided: there is a majority, or a majority is impossible.
     pub(crate) fn is_decided(&self) -> bool {
-        // In this order: a server that answers in between is counted twice rather than not at all.
+        // In this order, a server answering in between is counted twice rather than not at all.
         let unanswered = self.state.lock().unanswered.len();
         let granted = self.held.len();
         granted >= self.quorum_size || granted + unanswered < self.quorum_size
     }
 
-    /// Ends the wait for answers. Whether there is a majority: if so, what comes late joins it.
+    /// Ends the wait for answers. Returns whether there is a majority; if so, members granted later
+    /// join.
     pub(crate) fn grant(&self) -> bool {
         drop(self.state.lock().parker.take());
         self.held.grant()
     }
 
-    /// Marks a missing member as asked again. False if its last request is still unanswered.
+    /// Marks a missing member as queried again. Returns `false` if the last request is unanswered.
     pub(crate) fn ask_again(&self, position: usize) -> bool {
         self.state.lock().unanswered.insert(position)
     }
 
-    /// Ends it: the guards, for the caller to release, the errors, and how many missing answers
-    /// left it undecided. A guard that comes later is released by the thread that brings it.
+    /// Ends the attempt. Returns the guards, for the caller to release, the errors, and the number
+    /// of missing answers which left the attempt undecided. A later guard is released by the thread
+    /// receiving the grant.
     pub(crate) fn close(&self) -> (RawGuards, Vec<Error>, usize) {
         let is_decided = self.is_decided();
         let guards = self.held.close();

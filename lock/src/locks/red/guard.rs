@@ -1,4 +1,13 @@
-//! The guard of a red lock.
+//! The guard of a red lock, and the upkeep of the hold.
+//!
+//! Missing members are acquired again. Otherwise a long hold would stay at a bare majority after a
+//! minority was away for a minute, and a single server losing the keys would then allow two
+//! holders. A timer on a thread of the red lock sends the requests and waits for nothing, so
+//! renewals are not delayed. A member acquired again has a new owner, and joins only if a majority
+//! is held for certain without the member. An ended hold never returns, so this majority was held
+//! all the time: a rejoining member cannot hide another owner's majority. While a release of the
+//! member's name is queued on the client, the member is not requested, so at most one acquire is
+//! unanswered on the client.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,21 +33,22 @@ use crate::model::owner::LocalHolder;
 use crate::model::panics;
 use crate::ops::RENEW;
 
-/// A held [`RedLock`](crate::RedLock). Dropping it releases the lock everywhere.
+/// A held [`RedLock`](crate::RedLock), released everywhere when the guard is dropped.
 ///
-/// It does what a [`LockGuard`](crate::LockGuard) does, where held means on a majority of the
-/// servers. It belongs to the thread that made the acquire, or to an
-/// [owner](crate::RedLock::with_owner), and then it can be sent to another thread. Each server's
-/// lock is renewed by its own client. One that is granted after the majority joins the hold.
+/// The guard works like a [`LockGuard`](crate::LockGuard), where held means held on a majority of
+/// the servers. The guard belongs to the acquiring thread, or to an
+/// [owner](crate::RedLock::with_owner): then the guard can be sent to another thread. Each client
+/// renews the lock on the client's server. A lock granted after the majority joins the hold.
 ///
-/// Locks that are missing are asked for again about once in a third of the lease, as
+/// Missing locks are requested again about once in a third of the lease, as
 /// [`RedLock`](crate::RedLock) explains. When the majority is lost, the remaining locks are
 /// released at once, in the background.
 ///
-/// **Drop.** It sends the release to all servers at the same time, and does not wait for the
-/// [answers](crate::guide::dropping). A server that does not take it delays it by one
-/// [server timeout](crate::RedLock::with_server_timeout) at most. What is not acknowledged is
-/// released in the background. It never panics. [`unlock`](Self::unlock) waits for the answers.
+/// **Drop.** The drop sends the release to all servers at the same time, and does not wait for the
+/// [answers](crate::guide::dropping). A server not accepting the release delays the drop by one
+/// [server timeout](crate::RedLock::with_server_timeout) at most. Unacknowledged releases are
+/// finished in the background. The drop never panics. [`unlock`](Self::unlock) waits for the
+/// answers.
 ///
 /// ```
 /// use wheellock::{Client, LostReason, RedLock};
@@ -57,19 +67,19 @@ use crate::ops::RENEW;
 #[clippy::has_significant_drop]
 pub struct RedGuard<T = ThisThread> {
     hold: Arc<RedHold>,
-    /// Asks for missing members. `None` if none of them is watched.
+    /// Requests missing members. `None` if no member is watched.
     upkeep: Option<PeriodicTimeout>,
     lost: LossSignal,
     released: bool,
     _tied: PhantomData<T>,
 }
 
-/// What a guard holds, and what is needed to ask for its missing members.
+/// The hold of a guard, with all parameters of a request for a missing member.
 #[derive(Debug)]
 pub(crate) struct RedHold {
     attempt: Arc<QuorumAttempt>,
     quorum: Quorum,
-    /// Holds the members that have no named owner.
+    /// The holder of members without a named owner.
     caller: LocalHolder,
     server_timeout: Duration,
     /// When the attempt began.
@@ -87,17 +97,17 @@ impl RedHold {
         Self { attempt, quorum, caller, server_timeout, since }
     }
 
-    /// A client that counts panics.
+    /// A client for counting panics.
     fn core(&self) -> Option<Arc<ClientCore>> {
         self.quorum.members.iter().find_map(|member| member.spec.core().ok())
     }
 
-    /// How often missing members are asked for; `None` if none of them is watched.
+    /// The interval between requests for missing members; `None` if no member is watched.
     fn interval(&self) -> Option<Duration> {
         self.quorum.members.iter().filter_map(|member| member.spec.renewal_interval()).min()
     }
 
-    /// Starts to ask for missing members, if any is watched.
+    /// Starts the timer for missing members, if any member is watched.
     fn start_upkeep(self: &Arc<Self>) -> Result<Option<PeriodicTimeout>, Error> {
         let Some(interval) = self.interval() else { return Ok(None) };
         let hold = Arc::downgrade(self);
@@ -110,7 +120,7 @@ impl RedHold {
         self.quorum.shared.every(interval, ask_for_missing).map(Some)
     }
 
-    /// The same, whose members are watched when they are acquired again.
+    /// The same hold, whose members are watched when acquired again.
     fn watched(&self) -> Self {
         let mut quorum = self.quorum.clone();
         quorum.change(|member| member.spec.set_watched());
@@ -118,7 +128,8 @@ impl RedHold {
         Self::new(attempt, quorum, caller, self.server_timeout, self.since)
     }
 
-    /// Asks the servers that hold it, at the same time. An error unless a majority has agreed.
+    /// Sends `extension` to the servers of all held members at the same time. Returns an error
+    /// unless a majority has agreed.
     fn extend(&self, extension: Extension) -> Result<(), Error> {
         let Self { attempt, quorum, server_timeout, .. } = self;
         attempt.held.check()?;
@@ -132,7 +143,7 @@ impl RedHold {
         self.classify(RENEW, results, unanswered)
     }
 
-    /// What the servers' answers mean for the lock.
+    /// Derives the lock's result from the servers' answers.
     fn classify(
         &self,
         operation: &'static str,
@@ -147,7 +158,7 @@ impl RedHold {
         let errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
         let (lost, mut unknown): (Vec<Error>, Vec<Error>) =
             errors.into_iter().partition(|error| matches!(error, Error::Lost { .. }));
-        // If a majority may have done it, it may have been held until now.
+        // If a majority may have succeeded, the lock may have been held until now.
         let may_be_done = done + unanswered + unknown.len() >= quorum.size;
         if unanswered > 0 {
             let reason = format!("no answer within {server_timeout:?}").into();
@@ -156,13 +167,13 @@ impl RedHold {
         let first = if may_be_done { &unknown } else { &lost };
         match first.first().or(unknown.first()).or(lost.first()) {
             Some(error) => Err(error.clone()),
-            // Not reached: without errors there are as many answers as a majority.
+            // Not reached: without errors a majority has answered.
             None => Ok(()),
         }
     }
 
-    /// If a majority is held, asks for every watched member that is missing and has answered the
-    /// last time. Waits for no answer.
+    /// If a majority is held, requests each missing watched member, unless the member's last
+    /// request is unanswered. Does not wait for answers.
     fn ask_for_missing(&self) {
         let Quorum { members, shared, .. } = &self.quorum;
         for position in self.attempt.held.missing(members.len()) {
@@ -177,7 +188,7 @@ impl RedHold {
 }
 
 impl<T> RedGuard<T> {
-    /// An error if the upkeep cannot start. Then it is released.
+    /// Returns an error if the upkeep cannot start. The lock is released then.
     pub(crate) fn new(hold: RedHold) -> Result<Self, Error> {
         let (lost, hold) = (LossSignal::new(), Arc::new(hold));
         let mut guard = Self { hold, upkeep: None, lost, released: false, _tied: PhantomData };
@@ -185,35 +196,34 @@ impl<T> RedGuard<T> {
         Ok(guard)
     }
 
-    /// Whether the lock is held on a majority of the servers for certain. Once it is `false` it
-    /// stays so. Local: no round trip.
+    /// Whether the lock is held on a majority of the servers for certain. Once `false`, the result
+    /// stays `false`. Local: no round trip.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.attempt.held.is_held()
     }
 
-    /// An error unless the lock is held on a majority of the servers for certain. Local: no round
-    /// trip.
+    /// Returns an error unless the lock is held on a majority of the servers for certain. Local: no
+    /// round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - it is not, and the reason for which one of the servers' locks was lost.
+    /// [`Error::Lost`] - the majority is lost, with the reason for the loss of a server's lock.
     pub fn check(&self) -> Result<(), Error> {
         self.hold.attempt.held.check()
     }
 
-    /// How long a majority holds for certain, without a further renewal. Zero once it is lost.
-    /// Local: no round trip.
+    /// How long a majority holds for certain, without a further renewal. Zero once the majority is
+    /// lost. Local: no round trip.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.attempt.held.remaining()
     }
 
-    /// Asks the servers, at the same time, to keep the lock for `lease` from now on, and waits for
-    /// the replies of a majority, for at most a
-    /// [server timeout](crate::RedLock::with_server_timeout). As
-    /// [`LockGuard::extend`](crate::LockGuard::extend). Servers on which it is missing are not
-    /// asked.
+    /// Asks the servers to hold the lock for `lease` from now on, and waits for the replies of a
+    /// majority, for at most a [server timeout](crate::RedLock::with_server_timeout). All servers
+    /// are asked at the same time, except servers with a missing lock. See
+    /// [`LockGuard::extend`](crate::LockGuard::extend).
     ///
     /// ```
     /// use std::time::Duration;
@@ -230,19 +240,18 @@ impl<T> RedGuard<T> {
     /// # Errors
     ///
     /// * [`Error::InvalidLease`] - `lease` is out of bounds. Permanent; nothing was sent.
-    /// * [`Error::Lost`] - a majority does not hold it any more. Permanent.
+    /// * [`Error::Lost`] - a majority no longer holds the lock. Permanent.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
-    ///   have agreed in time. The lock is held as long as it was; some servers may keep it for
-    ///   `lease`, until it is released.
+    ///   have agreed in time. The end of the hold is unchanged; some servers may hold the lock for
+    ///   `lease`, until the release.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::new(lease)?;
         self.hold.extend(Extension::Lease(lease))
     }
 
-    /// From now on each client's watchdog renews its server's lock until the guard is gone, and
-    /// missing locks are asked for, as if the lock had no
-    /// [lease of its own](crate::RedLock::with_lease). Waits for the replies of a majority, as
-    /// [`extend`](Self::extend) does.
+    /// Makes each client's watchdog renew the lock on the client's server until the guard is gone,
+    /// and requests missing locks, as if the lock had no [fixed lease](crate::RedLock::with_lease).
+    /// Waits for the replies of a majority, as [`extend`](Self::extend) does.
     ///
     /// ```
     /// use std::time::Duration;
@@ -258,9 +267,9 @@ impl<T> RedGuard<T> {
     ///
     /// # Errors
     ///
-    /// As [`extend`](Self::extend), and [`Error::WatchdogGone`] or [`Error::Thread`]: a thread that
-    /// the renewal needs has ended, or cannot be started. After an error some of the servers' locks
-    /// may be renewed until the guard is gone; a second call completes them.
+    /// See [`extend`](Self::extend). Also [`Error::WatchdogGone`] or [`Error::Thread`]: a thread
+    /// needed for the renewal has ended, or cannot be started. After an error some of the servers'
+    /// locks may be renewed until the guard is gone; a second call completes the change.
     pub fn watch(&mut self) -> Result<(), Error> {
         self.check()?;
         let watched = Arc::new(self.hold.watched());
@@ -276,12 +285,12 @@ impl<T> RedGuard<T> {
         result
     }
 
-    /// A channel that gets one message when the majority is lost: the reason for the loss that
-    /// caused it. It closes without a message when the guard is dropped.
+    /// A channel for the loss of the majority: the message is the reason of the decisive loss. The
+    /// channel closes without a message when the guard is dropped.
     ///
-    /// There is no [`LostFuture`](crate::LostFuture) of it: a client's thread wakes its tasks, and
-    /// a red lock may outlive any of its clients. An async program waits for this channel on a
-    /// blocking thread, or asks [`is_held`](Self::is_held).
+    /// There is no [`LostFuture`](crate::LostFuture) of a red lock: a client's thread wakes the
+    /// client's tasks, and a red lock may outlive any client. An async program waits for this
+    /// channel on a blocking thread, or polls [`is_held`](Self::is_held).
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
         self.lost.channel(|listener| self.hold.attempt.held.add_listener(listener))
@@ -291,66 +300,65 @@ impl<T> RedGuard<T> {
         self.lost.revocation(|listener| self.hold.attempt.held.hear_requests(listener))
     }
 
-    /// A channel that gets one message when somebody [asks](crate::Lock::ask) for the lock on one of the servers. As
-    /// [`LockGuard::revocation`](crate::LockGuard::revocation).
+    /// A channel which gets one message when somebody [asks](crate::Lock::ask) for the lock on any
+    /// of the servers. See [`LockGuard::revocation`](crate::LockGuard::revocation).
     #[must_use]
     pub fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.signal())
     }
 
-    /// Whether somebody has asked for the lock on one of the servers. As
+    /// Whether somebody has asked for the lock on any of the servers. See
     /// [`LockGuard::is_asked`](crate::LockGuard::is_asked).
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.signal().is_some_and(|signal| signal.is_asked())
     }
 
-    /// On how many servers it is held for certain; 0 once the majority is lost. The number grows
-    /// when a missing lock is granted. Local: no round trip.
+    /// The number of servers on which the lock is held for certain; 0 once the majority is lost.
+    /// The number grows when a missing lock is granted. Local: no round trip.
     #[must_use]
     pub fn held_on(&self) -> usize {
         self.hold.attempt.held.held()
     }
 
-    /// What it holds, for a thread that looks at it from outside.
+    /// The held locks, for inspection by a thread without the guard.
     #[cfg(all(test, wheellock_shuttle))]
     pub(crate) fn held_locks(&self) -> Arc<crate::locks::held_locks::HeldLocks> {
         Arc::clone(&self.hold.attempt.held)
     }
 
-    /// The name of the lock, truncated if it is very long: that on the first server, if they
-    /// differ.
+    /// The name of the lock on the first server, truncated if very long.
     #[must_use]
     pub fn name(&self) -> String {
         self.hold.quorum.name()
     }
 
-    /// Releases the lock on all servers and returns the outcome. `Ok` means that a majority held it
-    /// until now, and has released it.
+    /// Releases the lock on all servers and returns the outcome. `Ok` means a majority held the
+    /// lock until now, and has released the lock.
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - a majority did not hold it any more. The rest is released.
+    /// * [`Error::Lost`] - a majority no longer held the lock. The rest is released.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
-    ///   have acknowledged the release in time. It is finished in the background, or by the end of
-    ///   the leases.
+    ///   have acknowledged the release in time. The release is finished in the background, or by
+    ///   the end of the leases.
     pub fn unlock(mut self) -> Result<(), Error> {
         self.release(false)
     }
 
-    /// If `on_drop`, its releases are sent and their answers not waited for.
+    /// Releases all members. With `on_drop`, does not wait for the answers.
     fn release(&mut self, on_drop: bool) -> Result<(), Error> {
         if mem::replace(&mut self.released, true) {
             return Ok(());
         }
         let RedHold { attempt, quorum, server_timeout, .. } = &*self.hold;
         if !quorum.shared.is_current() {
-            // The parent's, with mutexes that a thread of the parent may have locked. Never
-            // dropped.
+            // The hold belongs to the parent, and a thread of the parent may have locked the
+            // mutexes. So the hold is never dropped.
             mem::forget((Arc::clone(&self.hold), self.upkeep.take()));
             return self.check();
         }
-        // Before the clock is asked, which may panic.
+        // The upkeep is cancelled before the clock is read, because the clock may panic.
         if let Some(upkeep) = self.upkeep.take() {
             upkeep.cancel();
         }
@@ -365,7 +373,7 @@ impl<T> RedGuard<T> {
 
 impl<T> Drop for RedGuard<T> {
     fn drop(&mut self) {
-        // A release that fails is queued. If the clock panics, each guard that is left is dropped.
+        // A failed release is queued. If the clock panics, each remaining guard is dropped.
         panics::catch_panic(|| drop(self.release(true)));
         drop(self.hold.attempt.held.close());
     }

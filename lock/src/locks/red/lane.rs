@@ -1,9 +1,13 @@
-//! The threads that send one kind of request to one server, so that a server that hangs delays no
-//! other.
+//! The threads sending one kind of request to one server, so a hanging server delays no other
+//! server.
 //!
-//! A lane is *stuck* when every request that its threads have sent is unanswered for longer than
-//! callers wait. A stuck lane takes no request until one of its threads is free again, which takes
-//! at most one command timeout. So requests do not pile up for a server that hangs.
+//! A lane is *stuck* when every request sent by the lane's threads is unanswered for longer than
+//! callers wait. A stuck lane takes no request until a thread is free again, after at most one
+//! command timeout. So requests do not pile up for a hanging server.
+//!
+//! Callers count the server timeout from the start of the attempt, including the time in the queue.
+//! Counting from the sending of each request, with an adaptive limit of requests in flight, took
+//! 320 lines more and helped only callers queued for longer than the timeout.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,41 +20,41 @@ use crate::error::Reason;
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Condvar, Mutex, thread};
 
-/// A request to one server. Its drop reports the outcome, also of a request that was not sent.
+/// A request to one server. The drop reports the outcome, even if the request was not sent.
 pub(crate) trait Request: Send + 'static {
-    /// Sends the request, at `now`, and keeps the answer.
+    /// Sends the request at `now`, and stores the answer for the report.
     fn send(&mut self, now: Instant);
 
-    /// Reports, when it is dropped, that it is not sent.
+    /// Drops the request, which reports the refusal.
     fn refuse(self, refusal: Refusal);
 
-    /// The client that counts a panic of the request.
+    /// The client for counting a panic of the request.
     fn core(&self) -> Option<Arc<ClientCore>>;
 }
 
-/// Why a request is not sent.
+/// The reason for not sending a request.
 pub(crate) enum Refusal {
     QueueFull,
     Stuck,
     NoThread(Reason),
 }
 
-/// At most this many threads send at the same time. A server that is far away needs several.
+/// The maximum number of threads sending at the same time. A distant server needs several threads.
 const MAX_THREADS: usize = 4;
 
-/// A queue of requests, and threads that send them. The threads start when they are first needed,
-/// and end when the lane is closed and its queue is empty.
+/// A queue of requests, and the sending threads. The threads start when first needed, and end when
+/// the lane is closed and the queue is empty.
 #[derive(Debug)]
 pub(crate) struct Lane<T> {
     clock: Arc<dyn Clock>,
     max_queued: usize,
     state: Mutex<State<T>>,
-    /// There is a request, or the lane is closed.
+    /// Notified when there is a request, or the lane is closed.
     changed: Condvar,
 }
 
-/// A request that is to be sent, and when it was queued, if a thread was free for it. A wait for its
-/// answer counts from then, so the lane is known to be stuck when the wait is over.
+/// A request to be sent, and the time of queueing, if a thread was free. The wait for the answer
+/// counts from this time, so the lane is known to be stuck when the caller's wait is over.
 #[derive(Debug)]
 struct Queued<T> {
     request: T,
@@ -61,9 +65,9 @@ struct Queued<T> {
 struct State<T> {
     queue: VecDeque<Queued<T>>,
     threads: usize,
-    /// How many of them have a request.
+    /// The number of threads with a request.
     busy: usize,
-    /// When the threads sent the requests that are unanswered, by the number of the request.
+    /// The times of sending of the unanswered requests, by request number.
     sent: BTreeMap<u64, Instant>,
     last_sent: u64,
     is_closed: bool,
@@ -83,7 +87,7 @@ impl<T: Request> Lane<T> {
         Arc::new(Self { clock, max_queued, state, changed })
     }
 
-    /// Queues a request of a caller that waits for `timeout`, or refuses it.
+    /// Queues `request`, whose caller waits for `timeout`, or refuses the request.
     pub(crate) fn send(self: &Arc<Self>, request: T, now: Instant, timeout: Duration) {
         let mut state = self.state.lock();
         let refusal = if state.is_stuck(now, timeout) {
@@ -103,8 +107,8 @@ impl<T: Request> Lane<T> {
         self.changed.notify_one();
     }
 
-    /// Starts a thread for one more request if all others are busy. If the system refuses it, the
-    /// running threads do the work.
+    /// Starts a thread for a further request if all threads are busy. If the system refuses the
+    /// thread, the running threads do the work. Returns an error if no thread runs.
     fn start_thread_if_needed(self: &Arc<Self>, state: &mut State<T>) -> Result<(), Refusal> {
         if state.queue.len() < state.free() || state.threads == MAX_THREADS {
             return Ok(());
@@ -119,8 +123,8 @@ impl<T: Request> Lane<T> {
         Ok(())
     }
 
-    /// A thread: sends one request after the other. Nothing is locked meanwhile, as a request calls
-    /// clocks.
+    /// The loop of a thread, which sends queued requests in order. Nothing is locked meanwhile,
+    /// because a request reads clocks.
     fn run(&self) {
         while let Some(Queued { mut request, sent_at }) = self.next() {
             let (core, mut number) = (request.core(), None);
@@ -132,8 +136,8 @@ impl<T: Request> Lane<T> {
             if let Some(number) = number {
                 self.state.lock().sent.remove(&number);
             }
-            // The request reports its answer. That is a call of its own, not part of the unwinding
-            // above: the clock may panic again.
+            // The request reports the answer when dropped. This call is separate from the unwinding
+            // above, because the clock may panic again.
             catch_and_count(core.as_deref(), || drop(request));
             self.state.lock().busy -= 1;
         }
@@ -177,7 +181,7 @@ impl<T> State<T> {
     }
 }
 
-/// As [`catch_panic`]. The client counts the panic (DESIGN: foreign code).
+/// Runs `action` within [`catch_panic`]. The client counts a panic.
 pub(crate) fn catch_and_count(core: Option<&ClientCore>, action: impl FnOnce()) {
     if let (None, Some(core)) = (catch_panic(action), core) {
         core.watchdog.context.counters.panicked();

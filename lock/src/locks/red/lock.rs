@@ -1,4 +1,4 @@
-//! A lock on several independent servers, held by the owner that has it on a majority of them.
+//! The red lock: a lock on several independent servers, held with a majority of the servers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,55 +14,57 @@ use crate::model::backoff::Backoff;
 use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
 
-/// A lock on several servers that are independent of each other. The owner that has it on a
-/// majority of them holds it. So it survives the failure of a minority: a crash, a hang, and,
-/// within the bounds below, the loss of keys.
+/// A lock on several independent servers, held by the owner of the lock on a majority of the
+/// servers. So the lock survives the failure of a minority: a crash, a hang, and, within the bounds
+/// below, the loss of keys.
 ///
 /// **Acquire.** All servers are asked at the same time. As soon as a majority has granted the lock,
-/// it is held; servers that grant it later join. If there is no majority, or none within the
+/// the red lock is held; servers granting later join. If there is no majority, or none within the
 /// [server timeout](Self::with_server_timeout), everything is released everywhere, and the next
-/// attempt follows after a pause with jitter. A server is never waited for while another's lock is
-/// held, so there is no deadlock. Each lease counts from before its own request was sent, less one
-/// hundredth and 2 ms. If a majority has expired by the time it is complete, it was not granted.
+/// attempt follows after a pause with jitter. An attempt never waits for a lock to become free
+/// while holding the lock on another server, so there is no deadlock. Each server's lease counts
+/// from before the request to the server was sent, less one hundredth and 2 ms. A majority which
+/// has expired on completion counts as not granted.
 ///
-/// **Hold.** Each server's lock is renewed by its own client's watchdog, and the red lock is held
-/// while a majority of them is. One is missing if its server did not answer, if another owner had
-/// it, or if it was lost. While a majority is held for certain, missing locks are asked for again
-/// in the background, about once in a third of the lease: each only when the release of what was
-/// held there before is acknowledged, and within [`max_hold`](crate::ClientBuilder::max_hold),
-/// which counts from the acquire. When the majority is lost, the remaining locks are released at
-/// once, even if no method of the guard is called. With [`with_lease`](Self::with_lease) it ends by
-/// itself, and missing locks are not asked for again. The same thread may lock it again: the
-/// servers' locks nest, and missing ones are asked for at once.
+/// **Hold.** Each client's watchdog renews the lock on the client's server, and the red lock is
+/// held while a majority of the locks is held. A lock is missing if the server did not answer,
+/// another owner held the lock, or the lock was lost. While a majority is held for certain, missing
+/// locks are requested again in the background, about once in a third of the lease: each only after
+/// the release of the earlier hold is acknowledged, and within
+/// [`max_hold`](crate::ClientBuilder::max_hold), which counts from the acquire. When the majority
+/// is lost, the remaining locks are released at once, even if no method of the guard is called.
+/// With [`with_lease`](Self::with_lease) the hold ends with the lease, and missing locks are not
+/// requested again. The same thread may acquire the lock again: the servers' locks nest, and
+/// missing locks are requested at once.
 ///
-/// **Threads.** Each `RedLock` has two threads for each server, one for acquires and one for
-/// releases, and one that asks for missing locks. They start with the first acquire, and are shared
-/// by its clones and by [`with_name`](Self::with_name), so make one and keep it. Where many callers
-/// queue for a server, it gets up to eight threads. Beyond 256 queued acquires a caller is refused,
-/// as if another owner had the lock. A server that hangs blocks its own threads for one command
-/// timeout, counts as not granting meanwhile, and delays no other server.
+/// **Threads.** Each `RedLock` has two threads for each server, for acquires and for releases, and
+/// a thread for missing locks. The threads start with the first acquire. Clones, and locks made by
+/// [`with_name`](Self::with_name), share the threads, so create a `RedLock` once and reuse the
+/// value. Where many callers queue for a server, the server gets up to eight threads. Beyond 256
+/// queued acquires a caller is refused, as if another owner had the lock. A hanging server blocks
+/// the server's threads for one command timeout, counts as not granting meanwhile, and delays no
+/// other server.
 ///
-/// **Load.** No message announces a majority, so waiters poll, each waiting thread for itself. Each
-/// attempt sends every server an acquire, and a release if it has granted. With the default
-/// [pauses](Self::with_backoff) that is about ten attempts a second for each waiter in the long
-/// run.
+/// **Load.** No message announces a majority, so each waiting thread polls. Each attempt sends an
+/// acquire to every server, and a release to each granting server. With the default
+/// [pauses](Self::with_backoff) each waiter makes about ten attempts a second in the long run.
 ///
-/// **Servers.** What counts as one server is its host and port, whatever the database. One server
-/// under two names is recognized by its run id, which `INFO` tells, when it is asked: it has one
-/// vote, that of the name that was asked first. With too few servers for a majority an acquire is
-/// an [`Error::InvalidSetting`], else a [`Warning::SharedServer`](crate::Warning::SharedServer) is
-/// reported. Where `INFO` is refused such a server has two votes.
+/// **Servers.** A server is identified by host and port, whatever the database. A server under two
+/// names is recognized, on the first request, by the run id from `INFO`: the server has a single
+/// vote, for the name asked first, and a [`Warning::SharedServer`](crate::Warning::SharedServer) is
+/// reported. With too few distinct servers for a majority an acquire returns
+/// [`Error::InvalidSetting`]. Where `INFO` is refused, such a server has two votes.
 ///
-/// On each server it is an ordinary lock. It excludes Redisson's `RedissonRedLock`. The idea is
-/// from Redis's documentation (Distributed Locks with Redis). It does not fence: see [what the
-/// crate does not do](crate#what-it-does-not-do).
+/// On each server a red lock is an ordinary lock. A red lock excludes Redisson's `RedissonRedLock`.
+/// The idea is from Redis's documentation (Distributed Locks with Redis). A red lock does not
+/// fence: see [the limits of the crate](crate#what-it-does-not-do).
 ///
-/// **Servers that lose their keys.** A server that restarts without its keys may grant what it
-/// granted before. So the majority that granted the lock has to keep its keys. As many servers may
-/// lose theirs as the lock is [held on](RedGuard::held_on) beyond a majority: none, if the other
-/// servers were away during the acquire and have not granted it since. Keep a server that has lost
-/// its keys away until the longest lease has passed. Otherwise two owners may both see `is_held()`
-/// true until the first finds a lock missing, for up to a third of the lease.
+/// **Servers that lose their keys.** A server restarted without the keys may grant a lock a second
+/// time. So the granting majority has to retain the keys. As many servers may lose the keys as the
+/// lock is [held on](RedGuard::held_on) beyond a majority: none, if the remaining servers were away
+/// during the acquire and have not granted the lock since. After a loss of keys, keep the server
+/// away until the longest lease has passed. Otherwise two owners may both see `is_held()` true
+/// until the first owner finds a lock missing, for up to a third of the lease.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,7 +74,7 @@ use crate::model::wait::Wait;
 /// let lock = Client::red_lock(&clients, "orders:42");
 /// if let Some(guard) = lock.try_lock_for(Duration::from_secs(5))? {
 ///     guard.check()?;
-///     // No other owner has it.
+///     // No other owner has the lock.
 ///     guard.unlock()?;
 /// }
 /// # Ok::<(), wheellock::Error>(())
@@ -85,11 +87,11 @@ pub struct RedLock<T = ThisThread> {
 }
 
 impl RedLock {
-    /// Combines these locks, which may be of any kind and name, as in Redisson. There must be at
-    /// least three, each on another server. [`Client::red_lock`](crate::Client::red_lock) makes one
-    /// of clients.
+    /// Combines locks of any kind and name, as in Redisson. At least three locks are required, each
+    /// on a different server. [`Client::red_lock`](crate::Client::red_lock) creates a red lock from
+    /// clients.
     ///
-    /// A wrong list is an error when the red lock is locked.
+    /// For an invalid list, every acquire returns [`Error::InvalidSetting`].
     ///
     /// ```
     /// use wheellock::{Client, RedLock};
@@ -106,7 +108,7 @@ impl RedLock {
 }
 
 impl<T> RedLock<T> {
-    /// The same lock with guards that may be sent to other threads, and that never nest. As
+    /// The same lock with guards which can be sent to other threads, and which never nest. Applies
     /// [`Lock::sendable`](crate::Lock::sendable) on each server.
     ///
     /// ```
@@ -124,9 +126,9 @@ impl<T> RedLock<T> {
         self.owned_by(&LocalHolder::Guard)
     }
 
-    /// The same lock for an owner of that name instead of the calling thread. The guards can be
-    /// sent to other threads. As [`Lock::with_owner`](crate::Lock::with_owner) on each server, so
-    /// two tasks that use one name are both let in.
+    /// The same lock for an owner named `owner` instead of the calling thread. The guards can be
+    /// sent to other threads. Applies [`Lock::with_owner`](crate::Lock::with_owner) on each server,
+    /// so two tasks using the same name both acquire the lock.
     ///
     /// ```
     /// use wheellock::{Client, RedLock};
@@ -147,8 +149,8 @@ impl<T> RedLock<T> {
         RedLock { quorum, server_timeout, backoff, guards: PhantomData }
     }
 
-    /// Another lock on the same servers, with the same settings and the same threads. Each client
-    /// puts its [prefix](crate::Client::with_prefix) before `name`.
+    /// A further lock on the same servers, with the same settings and the same threads. Each client
+    /// puts the client's [prefix](crate::Client::with_prefix) before `name`.
     ///
     /// ```
     /// use wheellock::{Client, RedLock};
@@ -165,7 +167,7 @@ impl<T> RedLock<T> {
         other
     }
 
-    /// The same lock, held for `lease` and not renewed. As
+    /// The same lock, held for `lease` without renewal. See
     /// [`Lock::with_lease`](crate::Lock::with_lease).
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
@@ -173,34 +175,34 @@ impl<T> RedLock<T> {
         self
     }
 
-    /// How long an attempt, or a release, waits for the servers' answers, from its begin: also while
-    /// other callers' requests are sent first. A twentieth of the lease unless set, but at least
-    /// 50 ms and at most 250 ms. More than zero, and at most a third of the lease: the time that an
-    /// attempt takes is missing from the lease.
+    /// Sets how long an attempt or a release waits for the servers' answers, from the start,
+    /// including time in queues. Defaults to a twentieth of the lease, but at least 50 ms and at
+    /// most 250 ms. `timeout` is more than zero and at most a third of the lease, because the
+    /// duration of an attempt is missing from the lease.
     #[must_use]
     pub fn with_server_timeout(mut self, timeout: Duration) -> Self {
         self.server_timeout = Some(timeout);
         self
     }
 
-    /// The pauses between attempts, which double while another owner holds the lock. Waiters poll,
-    /// as no message announces a majority.
+    /// Sets the pauses between attempts, which double while another owner holds the lock. Waiters
+    /// poll, because no message announces a majority.
     #[must_use]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Locks it, and waits as long as it takes.
+    /// Acquires the lock, and waits without a limit.
     ///
     /// # Errors
     ///
-    /// * [`Error::InvalidSetting`] - there are fewer than three locks, two have one address, too
-    ///   few servers are distinct for a majority, or the server timeout does not fit the lease.
-    ///   Permanent, nothing is held.
-    /// * What [`Lock::lock`](crate::Lock::lock) may return, if so many servers have failed that
-    ///   there cannot be a majority: at once if it is permanent, otherwise when that has lasted for
-    ///   twice the command timeout. Nothing is held; what may have been granted is released in the
+    /// * [`Error::InvalidSetting`] - there are fewer than three locks, two locks have the same
+    ///   address, too few servers are distinct for a majority, or the server timeout does not fit
+    ///   the lease. Permanent, nothing is held.
+    /// * The errors of [`Lock::lock`](crate::Lock::lock), if too many servers have failed for a
+    ///   majority: a permanent error at once, a transient error when the failure has lasted for
+    ///   twice the command timeout. Nothing is held; locks possibly granted are released in the
     ///   background.
     pub fn lock(&self) -> Result<RedGuard<T>, Error> {
         match self.try_lock_with(Wait::forever())? {
@@ -210,40 +212,42 @@ impl<T> RedLock<T> {
         }
     }
 
-    /// Locks it if it is free: each server is asked once. `None` if other owners have it on so many
-    /// servers that there is no majority, even if none of them has one.
+    /// Acquires the lock in one attempt: each server is asked once. Returns `None` if other owners
+    /// hold the lock on too many servers, even if no owner has a majority.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), at once.
+    /// See [`lock`](Self::lock). All errors are returned at once.
     pub fn try_lock(&self) -> Result<Option<RedGuard<T>>, Error> {
         self.try_lock_with(Wait::none())
     }
 
-    /// Locks it, and waits for [at most](Wait::at_most) `limit`. `None` if that was not enough.
+    /// Acquires the lock, and waits for [at most](Wait::at_most) `limit`. Returns `None` on
+    /// timeout.
     ///
     /// # Errors
     ///
-    /// As [`try_lock_with`](Self::try_lock_with).
+    /// See [`try_lock_with`](Self::try_lock_with).
     pub fn try_lock_for(&self, limit: Duration) -> Result<Option<RedGuard<T>>, Error> {
         self.try_lock_with(limit)
     }
 
-    /// Locks it, and waits [until](Wait::until) `deadline`. `None` if that was not enough.
+    /// Acquires the lock, and waits [until](Wait::until) `deadline`. Returns `None` on timeout.
     ///
     /// # Errors
     ///
-    /// As [`try_lock_with`](Self::try_lock_with).
+    /// See [`try_lock_with`](Self::try_lock_with).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<RedGuard<T>>, Error> {
         self.try_lock_with(deadline)
     }
 
-    /// Locks it, and waits as long as [`wait`](Wait) says. `None` if that was not enough, and the
-    /// servers have answered that other owners have it or are ahead in the queue.
+    /// Acquires the lock, and waits within the limit of [`wait`](Wait). Returns `None` on timeout,
+    /// if the servers have answered: other owners have the lock or are ahead in the queue.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), at the end of the wait at the latest, and [`Error::Cancelled`].
+    /// See [`lock`](Self::lock). Errors are returned at the end of the wait at the latest. Also
+    /// [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_lock_with<'a>(
         &self,
@@ -258,8 +262,8 @@ impl<T> RedLock<T> {
         RedAcquire { quorum, server_timeout, backoff: self.backoff, wait }.acquire()
     }
 
-    /// Whether the calling thread, or the locks' owner, holds it on a majority for certain. Local:
-    /// no round trip.
+    /// Whether the calling thread, or the locks' owner, holds the lock on a majority for certain.
+    /// Local: no round trip.
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
         self.quorum.as_ref().is_ok_and(|quorum| {

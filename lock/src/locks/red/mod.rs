@@ -1,7 +1,7 @@
-//! A lock on several independent servers, held while a majority of them has granted it.
+//! A lock on several independent servers, held while granted by a majority of the servers.
 //!
-//! `acquire` asks all servers at the same time. Each server has threads of its own, so a server that
-//! does not answer delays no other (DESIGN: red lock).
+//! `acquire` asks all servers at the same time. Each server has separate threads, so an
+//! unresponsive server delays no other server.
 
 pub(crate) mod acquire;
 pub(crate) mod answers;

@@ -1,4 +1,4 @@
-//! The members of a red lock, one on each server, and how many of them are a quorum.
+//! The members of a red lock, one per server, and the size of a quorum.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::store::retry::RetryLimit;
 #[derive(Clone, Debug)]
 pub(crate) struct Quorum {
     pub(crate) members: Arc<[MemberLock]>,
-    /// How many members are a majority.
+    /// The number of members in a majority.
     pub(crate) size: usize,
     pub(crate) shared: Arc<RedServers>,
 }
 
-/// Of two servers neither may fail. That is a multi-lock, with twice the risk.
+/// With two servers neither may fail: a multi-lock with twice the risk.
 const MIN_SERVERS: usize = 3;
 
 /// The bounds of the default server timeout.
@@ -41,10 +41,11 @@ impl Quorum {
             }
         }
         for member in &mut members {
-            // A server that does not answer counts as not granting. The next attempt asks it again.
+            // A server without an answer counts as not granting. The next attempt asks the server
+            // again.
             member.spec.retries = RetryLimit::One;
         }
-        // A client that was shut down is a server that fails: any client's clock will do.
+        // A client after a shutdown counts as a failed server, so any client's clock will do.
         let clock = members.iter().map(MemberLock::clock).reduce(Result::or);
         let clock = clock.ok_or_else(|| invalid("the list of locks is empty"))??;
         let shared = Arc::new(RedServers::new(members.len(), clock));
@@ -57,12 +58,13 @@ impl Quorum {
         self.members = members.into();
     }
 
-    /// The name in messages: that on the first server.
+    /// The name in messages: the lock's name on the first server.
     pub(crate) fn name(&self) -> String {
         self.members.first().map(MemberLock::shown).unwrap_or_default()
     }
 
-    /// How long the servers are waited for: `timeout` if it is set and fits the lease.
+    /// How long to wait for the servers: `timeout`, or a default derived from the lease. Returns
+    /// [`Error::InvalidSetting`] if `timeout` does not fit the lease.
     pub(crate) fn server_timeout(&self, timeout: Option<Duration>) -> Result<Duration, Error> {
         let mut lease = Duration::MAX;
         for member in &*self.members {
@@ -80,13 +82,13 @@ impl Quorum {
         Ok(timeout)
     }
 
-    /// How long failures of too many servers are retried: the longest time of any of the clients.
+    /// How long failures of too many servers are retried: the longest retry timeout of the clients.
     pub(crate) fn retry_timeout(&self) -> Duration {
         let timeouts = self.members.iter().filter_map(|member| member.retry_timeout().ok());
         timeouts.max().unwrap_or_default()
     }
 
-    /// The error of a caller that has cancelled.
+    /// The error for a cancelled caller.
     pub(crate) fn cancelled_error(&self) -> Error {
         Error::Cancelled { name: self.name() }
     }

@@ -1,5 +1,5 @@
 //! The requests to one server: acquires of the member lock, releases and extensions of the hold.
-//! A request reports its outcome when the request is dropped, even if it was never sent.
+//! Each request reports the outcome when dropped, even if the request was never sent.
 
 use std::mem;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::store::retry::RetryLimit;
 /// The word for a release in errors.
 pub(crate) const RELEASE: &str = "release";
 
-/// Asks one server for its member lock.
+/// A request to one server for the member lock.
 #[derive(Debug)]
 pub(crate) struct AcquireRequest {
     attempt: Arc<QuorumAttempt>,
     members: Arc<[MemberLock]>,
     holder: LocalHolder,
     position: usize,
-    /// When the red lock was granted, if this member is missing from it.
+    /// The start of the granted attempt, for a request of a missing member.
     held_since: Option<Instant>,
     answer: Result<Option<RawGuard>, Error>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct HoldRequest {
     result: Result<(), Error>,
 }
 
-/// The task that a server gets for a hold.
+/// A server's task for a hold.
 #[derive(Debug)]
 pub(crate) enum HoldTask {
     /// A release. With `on_drop` nothing waits for the reply, as when a guard is dropped.
@@ -60,7 +60,8 @@ pub(crate) enum HoldTask {
 }
 
 impl AcquireRequest {
-    /// For the owner of that member, or for `caller` if it has none.
+    /// A request for the owner of the member at `position`, or for `caller` if the member has no
+    /// owner.
     pub(crate) fn new(
         attempt: &Arc<QuorumAttempt>,
         members: &Arc<[MemberLock]>,
@@ -84,7 +85,7 @@ impl AcquireRequest {
         self.members.get(self.position)
     }
 
-    /// Asks the server for the lock, unless another member has the vote of that server.
+    /// Asks the server for the lock, unless another member has the server's vote.
     fn take(&self, member: &MemberLock, now: Instant) -> Result<Option<RawGuard>, Error> {
         let (core, name) = (member.spec.core()?, member.spec.name()?);
         if let Some(run_id) = core.run_id(&name, WaitSpec::ONE_TRY)? {
@@ -112,21 +113,21 @@ impl AcquireRequest {
 
 impl Request for AcquireRequest {
     fn send(&mut self, now: Instant) {
-        // 1. From now on a grant may come, even if the attempt has ended by then.
+        // 1. From now on a grant may arrive, even after the end of the attempt.
         let sent = self.member().and_then(|member| {
             let (core, name) = (member.spec.core().ok()?, member.spec.name().ok()?);
             Some(SentAcquire::new(&core, name))
         });
         self.attempt.sent(self.position, sent);
         // 2. While the request was queued, the attempt may have ended, or the answer to an earlier
-        //    request may have come.
+        //    request may have arrived.
         let member = self.member().filter(|_| self.attempt.held.wants(self.position));
         self.answer = member.map_or(Ok(None), |member| self.take(member, now));
     }
 
     fn refuse(mut self, refusal: Refusal) {
         self.answer = match refusal {
-            // A full queue is contention, and no error.
+            // A full queue is contention, not an error.
             Refusal::QueueFull => Ok(None),
             Refusal::NoThread(reason) => Err(Error::Thread { reason }),
             Refusal::Stuck => {
@@ -157,7 +158,7 @@ impl HoldRequest {
 }
 
 impl HoldTask {
-    /// The word for it in errors.
+    /// The word for the task in errors.
     pub(crate) fn operation(&self) -> &'static str {
         match self {
             Self::Release { .. } => RELEASE,
@@ -194,8 +195,8 @@ impl Request for HoldRequest {
 
 impl Drop for HoldRequest {
     fn drop(&mut self) {
-        // The report comes first, as the next line may panic. A release that was not sent is queued
-        // by its drop.
+        // The report comes first, because the next line may panic. Dropping an unsent release
+        // queues the release.
         self.all.answered(mem::replace(&mut self.result, Ok(())));
         if let HoldTask::Release { release, .. } = &mut self.task {
             drop(release.take());

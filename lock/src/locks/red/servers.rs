@@ -1,5 +1,5 @@
-//! What the clones of a red lock share: the threads for each server, which member has the vote of
-//! which server, and the timer that asks for missing members.
+//! The state shared by the clones of a red lock: the threads for each server, the servers' votes,
+//! and the timer for missing members.
 
 use std::mem;
 use std::panic::RefUnwindSafe;
@@ -24,31 +24,32 @@ pub(crate) struct RedServers {
     clock: Arc<dyn Clock>,
     lanes: Vec<ServerLanes>,
     pub(crate) votes: Arc<ServerVotes>,
-    /// Asks for missing members, on a thread of its own. Made when it is first needed.
+    /// The timer for missing members, with a separate thread. Created when first needed.
     upkeep: Mutex<Option<Arc<HashedWheelTimer>>>,
 }
 
-/// The lanes of one server. Requests about holds have a lane of their own: a refused acquire waits
-/// for the releases of its own client, so all threads of the acquire lane may wait for a release.
+/// The lanes of one server. Requests about holds have a separate lane: a refused acquire waits for
+/// the releases of the same client, so all threads of the acquire lane may wait for a release.
 #[derive(Debug)]
 struct ServerLanes {
     acquires: Arc<Lane<AcquireRequest>>,
     holds: Arc<Lane<HoldRequest>>,
 }
 
-/// An acquire beyond that is refused, as if the lock were busy.
+/// The maximum number of queued acquires. A further acquire is refused, as if the lock were busy.
 const MAX_QUEUED_ACQUIRES: usize = 256;
 
-/// A release beyond that is left to the client's watchdog, and an extension beyond that is refused.
+/// The maximum number of queued requests about holds. A further release is left to the client's
+/// watchdog, and a further extension is refused.
 const MAX_QUEUED_OF_HOLDS: usize = 4096;
 
-/// The resolution of the upkeep. As the watchdog's, whose renewals it accompanies.
+/// The resolution of the upkeep: the watchdog's, because the upkeep accompanies the renewals.
 const UPKEEP_TICK: Duration = Duration::from_millis(10);
 
-/// Each bucket costs memory, and there are few holds: one for each thread or owner at most.
+/// Each bucket costs memory, and there are few holds: at most one for each thread or owner.
 const UPKEEP_BUCKETS: usize = 64;
 
-// The threads catch panics, and their state changes under locks that do not poison.
+// The threads catch panics, and change state only under locks without poisoning.
 impl RefUnwindSafe for RedServers {}
 
 impl RedServers {
@@ -62,7 +63,7 @@ impl RedServers {
         Self { home, clock, lanes, votes: Arc::default(), upkeep }
     }
 
-    /// Whether its threads are in the current process.
+    /// Whether the threads belong to the current process.
     pub(crate) fn is_current(&self) -> bool {
         self.home.is_current()
     }
@@ -71,8 +72,8 @@ impl RedServers {
         &*self.clock
     }
 
-    /// Asks one server, for a caller that waits for `timeout` from `now` on. If the lane is stuck or
-    /// full, the request reports that at once.
+    /// Sends an acquire, for a caller waiting for `timeout` from `now` on. If the lane is stuck or
+    /// full, the request reports the refusal at once.
     pub(crate) fn acquire(&self, request: AcquireRequest, now: Instant, timeout: Duration) {
         // There are lanes for each member.
         if let Some(lanes) = self.lanes.get(request.position()) {
@@ -81,9 +82,9 @@ impl RedServers {
     }
 
     /// Releases on all servers, and waits for the answers: for `timeout`, and at most until `end`.
-    /// If `on_drop`, a release counts as answered when it was sent. Returns the results, and how
-    /// many servers have not answered. A release that cannot be sent is queued with the client's
-    /// watchdog.
+    /// With `on_drop`, a release counts as answered once sent. Returns the results, and the number
+    /// of servers without an answer. If a release cannot be sent, the client's watchdog queues the
+    /// release.
     pub(crate) fn release(
         &self,
         guards: RawGuards,
@@ -92,7 +93,7 @@ impl RedServers {
         end: Option<Instant>,
         on_drop: bool,
     ) -> (Vec<Result<(), Error>>, usize) {
-        // All holds end in this process first, so that none counts as held while the others are sent.
+        // All holds end in this process first, so no hold counts as held while releases are sent.
         let begun = guards.into_iter().map(|(position, guard)| {
             let task = |release| HoldTask::Release { release: Some(release), on_drop };
             (position, guard.begin_release().map(task))
@@ -100,9 +101,9 @@ impl RedServers {
         self.ask(begun.collect(), enough, timeout, end)
     }
 
-    /// Asks servers about their holds, and waits for the answers: for `timeout`, and at most until
-    /// `end`. Returns the results, and how many servers have not answered. A task that is an error
-    /// is its own result.
+    /// Sends `tasks` to the servers by position, and waits for the answers: for `timeout`, and at
+    /// most until `end`. Returns the results, and the number of servers without an answer. The
+    /// error of a task is returned among the results.
     pub(crate) fn ask(
         &self,
         tasks: Vec<(usize, Result<HoldTask, Error>)>,
@@ -114,7 +115,7 @@ impl RedServers {
             return (Vec::new(), 0);
         }
         let all = Arc::new(QuorumAnswers::new(tasks.len(), enough));
-        // 1. Have the threads of each server send its request.
+        // 1. Have the threads of each server send the server's request.
         let start = self.clock.now();
         for (position, task) in tasks {
             match (task, self.lanes.get(position)) {
@@ -129,8 +130,8 @@ impl RedServers {
         all.wait(self.clock(), start, end.map_or(longest, |end| end.min(longest)))
     }
 
-    /// Runs `task` each time `interval` has passed, on a thread of its own, until it is
-    /// cancelled. It must not block.
+    /// Runs `task` each time `interval` has passed, on the upkeep thread, until cancelled. `task`
+    /// must not block.
     pub(crate) fn every(
         &self,
         interval: Duration,
@@ -140,7 +141,8 @@ impl RedServers {
         let timer = self.upkeep().map_err(|error| failed(Reason::caused_by(error)))?;
         let period = Period::fixed_delay(interval);
         timer.schedule_periodic(interval, period, task).map_err(|error| {
-            // Its thread has ended, as after a panic of the clock. The next call makes another.
+            // The timer's thread has ended, as after a panic of the clock. The next call creates
+            // another timer.
             drop(self.upkeep.lock().take_if(|other| Arc::ptr_eq(other, &timer)));
             failed(Reason::caused_by(error))
         })
@@ -150,8 +152,8 @@ impl RedServers {
         if let Some(timer) = &*self.upkeep.lock() {
             return Ok(Arc::clone(timer));
         }
-        // Built with nothing locked, as it asks the clock. If two threads build one, the first is
-        // kept.
+        // The timer is built with nothing locked, because the builder reads the clock. If two
+        // threads build a timer, the first is retained.
         let timer = HashedWheelTimer::builder()
             .tick_duration(UPKEEP_TICK)
             .ticks_per_wheel(UPKEEP_BUCKETS)
@@ -170,7 +172,8 @@ impl Drop for RedServers {
                 holds.close();
             }
         } else {
-            // A child's copy. The parent's threads may have locked its mutexes: never dropped.
+            // In the child of a fork, a thread of the parent may have locked the mutexes. So the
+            // fields are never dropped.
             mem::forget((mem::take(&mut self.lanes), mem::take(&mut self.votes)));
             mem::forget(self.upkeep.get_mut().take());
         }

@@ -1,8 +1,9 @@
-//! One acquire of permits, over all its attempts, and its rollback (DESIGN: semaphores).
+//! One acquire of permits: all attempts, and the rollback.
 //!
-//! An attempt without an answer may have taken permits, or may still do so. All copies of one call
-//! have one request id, or name the same ids, so the next copy finds what an earlier one took. If
-//! there is no next one, a rollback is queued, after which no copy takes anything.
+//! An attempt without an answer may have taken permits, or may still take permits. All copies of a
+//! call have the same request id, or name the same permit ids, so a later copy finds the permits
+//! taken by an earlier copy. If no further copy follows, a rollback is queued, after which no copy
+//! takes anything.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,14 +24,14 @@ use crate::ops::{
 };
 use crate::store::retry::{Answer, CallError, RetryPolicy, map_failure};
 
-/// A call that may take permits without ids. Dropping it undoes the call, if that is needed: also
-/// when the clock panics before the caller has what was granted.
+/// A call that may take permits without ids. The drop undoes the call if necessary, even if the
+/// clock panics before the caller gets the guard.
 pub(crate) struct UndoOnDrop<'a> {
     core: &'a ClientCore,
     name: LockName,
     request: RequestId,
     traces: Traces,
-    /// Whether the call has no answer yet, or was granted what nobody has yet.
+    /// Whether the call is unanswered, or the caller has not yet taken over the grant.
     is_open: bool,
 }
 
@@ -40,14 +41,14 @@ impl<'a> UndoOnDrop<'a> {
         Self { core, name, request, traces: Traces::default(), is_open: true }
     }
 
-    /// Records the result of the call, which was to be answered by `due`.
+    /// Records the `result` of the call, whose answer was due at `due`.
     fn record<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
         self.is_open = false;
         self.traces.record(due, result);
     }
 
-    /// The caller has what was granted. A copy that arrives now finds the grant, or a later call,
-    /// and takes nothing.
+    /// Hands the grant over to the caller: the drop undoes nothing. A copy arriving now finds the
+    /// grant, or a later call, and takes nothing.
     pub(crate) fn keep(mut self) {
         (self.traces, self.is_open) = (Traces::default(), false);
     }
@@ -63,13 +64,13 @@ impl Drop for UndoOnDrop<'_> {
     }
 }
 
-/// An acquire of permits without ids. Each attempt is a call of its own, so a waiter that sleeps
-/// uses no request sequence.
+/// An acquire of permits without ids. Each attempt is a separate call, so a sleeping waiter uses no
+/// request sequence.
 pub(crate) struct SemaphoreAcquire<'a> {
     core: &'a ClientCore,
     name: LockName,
     permits: u32,
-    /// The attempt that ended the wait. It is undone after the waiter has left the queue.
+    /// The attempt whose error ended the wait, undone after the waiter has left the queue.
     failed: Option<UndoOnDrop<'a>>,
 }
 
@@ -80,7 +81,7 @@ impl<'a> SemaphoreAcquire<'a> {
 }
 
 impl<'a> Try for SemaphoreAcquire<'a> {
-    /// To be [kept](UndoOnDrop::keep).
+    /// The caller must call [`keep`](UndoOnDrop::keep).
     type Grant = UndoOnDrop<'a>;
 
     fn ask(
@@ -98,7 +99,8 @@ impl<'a> Try for SemaphoreAcquire<'a> {
                 undo.is_open = true;
                 Ok(TryAnswer::Granted(undo, wake_hint(answer.reply.left)))
             }
-            // A late copy would take permits while this thread sleeps. So the call is undone here.
+            // A late copy would take permits while this thread sleeps, so dropping `undo` rolls the
+            // call back.
             Ok(answer) => Ok(TryAnswer::Busy(None, wake_hint(answer.reply.left))),
             Err(error) => {
                 self.failed = Some(undo);
@@ -108,8 +110,8 @@ impl<'a> Try for SemaphoreAcquire<'a> {
     }
 }
 
-/// Takes all free permits and returns their number. If that is not known, or must not be kept, they
-/// are given back, as no other client knows how many they are.
+/// Takes all free permits and returns the number of permits taken. If the number is unknown, or the
+/// grant must not be retained, a rollback gives the permits back: no other client knows the number.
 pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
     let mut undo = UndoOnDrop::begin(core, name.clone());
     let drain = DrainPermits { name, request: undo.request.clone() };
@@ -163,13 +165,14 @@ impl Try for PermitAcquire<'_> {
         let hint = wake_hint(answer.reply.left);
         if !answer.reply.granted {
             if self.traces.need_roll_back() {
-                // As for permits without ids.
+                // New ids, and a rollback of the old ids, for the same reason as in
+                // `SemaphoreAcquire`.
                 let permits = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
                 *self = Self::new(core, self.name.clone(), permits, self.lease);
             }
             return Ok(TryAnswer::Busy(answer.reply.wait, hint));
         }
-        // From here on the held permits see to late copies, and dropping them gives them back.
+        // From here on `HeldPermits` handles late copies, and gives the permits back on drop.
         let late_copy_deadline = std::mem::take(&mut self.traces).late_copy_deadline;
         let held = HeldPermits::new(
             Arc::clone(core),
@@ -180,14 +183,14 @@ impl Try for PermitAcquire<'_> {
             late_copy_deadline,
         );
         if is_watched && core.is_shut_down() {
-            // The shutdown may have ended all holds before these were added.
+            // The shutdown may have ended all holds before these holds were added.
             return Err(Error::Shutdown);
         }
         if held.is_valid() {
             held.count();
             return Ok(TryAnswer::Granted(held, hint));
         }
-        // Granted, and expired before the answer came.
+        // The grant expired before the answer arrived.
         Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })
     }
 }
@@ -206,7 +209,7 @@ impl Drop for PermitAcquire<'_> {
     }
 }
 
-/// What a grant tells the other waiters when `left` permits remain.
+/// The hint for other waiters when `left` permits remain.
 fn wake_hint(left: i64) -> WakeHint {
     if left > 0 { WakeHint::MayTry } else { WakeHint::Wait }
 }

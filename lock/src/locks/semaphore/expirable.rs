@@ -1,4 +1,4 @@
-//! The semaphore whose permits have ids, and leases if wanted.
+//! The semaphore of permits with ids and optional leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,25 +21,25 @@ use crate::ops::{
 };
 use crate::store::retry::map_failure;
 
-/// Permits with ids, shared by all clients of a server. Cheap to make, to clone and to share; it
-/// holds nothing by itself.
+/// Permits with ids, shared by all clients of a server. Cheap to create, clone and share; creation
+/// acquires no permits.
 ///
-/// Each acquired permit is a [`Permit`], which gives it back when it is dropped. With
-/// [`with_lease`](Self::with_lease) it also returns when its lease ends, so the permits of a
-/// process that dies are not lost. [`watched`](Self::watched), it has a lease too, which is renewed
-/// like a lock's. Without either it stays taken until it is given back, as in Redisson.
+/// Each acquired permit is a [`Permit`] guard, which gives the permit back on drop. With
+/// [`with_lease`](Self::with_lease) the permit also returns when the lease ends, so the permits of
+/// a dead process are not lost. [`watched`](Self::watched) permits have a lease too, renewed like a
+/// lock's. With neither, a permit stays taken until the release, as in Redisson.
 ///
-/// In Redisson's layout the names `x` and `{x}` have one set of leases: a permit of one that ends
-/// is given to the other, which grants more than it has. Use one of the two; a client that uses one
-/// refuses the other as an [`Error::InvalidName`].
+/// In Redisson's layout the names `x` and `{x}` share a set of leases: an expired permit may return
+/// to the wrong semaphore, which then grants too many permits. Use either name only: once a client
+/// uses `x` or `{x}`, the client refuses the second name as an [`Error::InvalidName`].
 ///
 /// A semaphore is created by [`try_set_permits`](Self::try_set_permits) or
-/// [`set_permits`](Self::set_permits); before that it has no permits. Clients do not queue: the
-/// first that asks when permits return gets them. Within one client waiters queue, and one that
-/// wants more permits than there are does not block those behind it that want fewer.
+/// [`set_permits`](Self::set_permits), and has no permits before. Clients do not queue: returned
+/// permits go to the first client to ask. Within one client waiters queue, and a waiter for more
+/// permits than are free does not block later waiters for fewer permits.
 ///
-/// The idea, the keys and the messages are Redisson's (`RPermitExpirableSemaphore`). Leases are
-/// measured by the server's clock; Redisson's clients measure theirs by their own.
+/// The idea, the keys and the messages are Redisson's (`RPermitExpirableSemaphore`). The server's
+/// clock measures the leases; Redisson's clients use their own clocks.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,7 +60,8 @@ pub struct ExpirableSemaphore {
     lease: Result<PermitLease, Error>,
 }
 
-/// A Redis script takes some thousands of keys and arguments, and each permit adds one of both.
+/// The maximum number of permits in one call. A Redis script takes some thousands of keys and
+/// arguments, and each permit adds a key and an argument.
 const MAX_AT_ONCE: u32 = 1000;
 
 impl ExpirableSemaphore {
@@ -68,28 +69,29 @@ impl ExpirableSemaphore {
         Self { named, lease: Ok(PermitLease::Endless) }
     }
 
-    /// The same semaphore, with permits that last for `lease` and are not renewed.
+    /// The same semaphore, with permits lasting for `lease`, without renewal.
     ///
     /// The lease counts from before the acquire was sent, in whole milliseconds: at least 10 ms, at
-    /// most a hundred years. Outside of that an acquire is an [`Error::InvalidLease`].
+    /// most a hundred years. Otherwise an acquire returns [`Error::InvalidLease`].
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = Lease::new(lease).map(PermitLease::Leased);
         self
     }
 
-    /// The same semaphore, with permits that last as long as they are held: each has the client's
-    /// [watchdog lease](crate::ClientBuilder::watchdog_lease) and is renewed, like a lock, until it
-    /// is given back. The permits of a process that dies return when that lease ends.
+    /// The same semaphore, with permits renewed by the watchdog: each permit has the client's
+    /// [watchdog lease](crate::ClientBuilder::watchdog_lease) and is renewed, like a lock, until
+    /// the release. The permits of a dead process return when the lease ends.
     ///
-    /// If one is lost, [`Permit::is_valid`] turns false, and [`Permit::lost`] and
-    /// [`on_lost`](crate::ClientBuilder::on_lost) report it. Each counts as a hold of the client:
-    /// in [`Stats::held`](crate::Stats::held), for [`max_hold`](crate::ClientBuilder::max_hold) and
-    /// [`on_long_hold`](crate::ClientBuilder::on_long_hold), and it is given back when the client
-    /// is [shut down](crate::Client::shutdown). If the watchdog does not run, an acquire is an
-    /// [`Error::WatchdogGone`].
+    /// After a loss, [`Permit::is_valid`] returns `false`, and [`Permit::lost`] and
+    /// [`on_lost`](crate::ClientBuilder::on_lost) report the loss. Each permit counts as a hold of
+    /// the client: in [`Stats::held`](crate::Stats::held), and for
+    /// [`max_hold`](crate::ClientBuilder::max_hold) and
+    /// [`on_long_hold`](crate::ClientBuilder::on_long_hold). The client's
+    /// [shutdown](crate::Client::shutdown) gives the permit back. If the watchdog does not run, an
+    /// acquire returns [`Error::WatchdogGone`].
     ///
-    /// Redisson has no such permits: there a program updates the lease itself.
+    /// Redisson has no such permits: a program must update the lease.
     ///
     /// ```
     /// use wheellock::Client;
@@ -98,7 +100,7 @@ impl ExpirableSemaphore {
     /// let seats = client.expirable_semaphore("seats").watched();
     /// seats.try_set_permits(1)?;
     /// let permit = seats.acquire()?;
-    /// // However long this takes.
+    /// // The permit stays valid, however long the work takes.
     /// assert!(permit.is_valid());
     /// permit.release()?;
     /// # Ok::<(), wheellock::Error>(())
@@ -109,23 +111,23 @@ impl ExpirableSemaphore {
         self
     }
 
-    /// Acquires a permit, and waits as long as it takes.
+    /// Acquires a permit, and waits without a limit.
     ///
-    /// The wait does not poll: a release wakes it, and so does the end of a lease. If a message is
-    /// lost, it asks again after at most one second.
+    /// The wait does not poll: a release or the end of a lease wakes the waiter. If a message is
+    /// lost, the waiter asks again after at most one second.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidName`], [`Error::InvalidLease`] - permanent, nothing was sent.
-    /// * [`Error::WrongType`] - the keys hold something that is not a semaphore. Permanent.
+    /// * [`Error::WrongType`] - the keys contain values of a different type. Permanent.
     /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
-    ///   do it, for twice the command timeout. A server that is out of memory refuses an acquire,
-    ///   but not a release.
+    ///   execute the command for twice the command timeout. A server that is out of memory refuses
+    ///   an acquire, but not a release.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout.
-    ///   Nothing is held; what the command may have taken is given back in the background.
+    ///   Nothing is held; permits possibly taken by the command are given back in the background.
     /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have
-    ///   acknowledged it. Nothing is held.
-    /// * [`Error::Lost`] - the lease expired before the answer came. Transient.
+    ///   acknowledged the acquire. Nothing is held.
+    /// * [`Error::Lost`] - the lease expired before the answer arrived. Transient.
     /// * [`Error::WatchdogGone`] - the permits are watched, and the watchdog does not run.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
     /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
@@ -137,65 +139,65 @@ impl ExpirableSemaphore {
         }
     }
 
-    /// Acquires a permit if one is free: one attempt. `None` if not.
+    /// Acquires a permit in one attempt. Returns `None` if no permit is free.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     pub fn try_acquire(&self) -> Result<Option<Permit>, Error> {
         self.try_acquire_with(Wait::none())
     }
 
-    /// Acquires a permit, and waits for [at most](Wait::at_most) `limit`. `None` if that was not
-    /// enough.
+    /// Acquires a permit, and waits for [at most](Wait::at_most) `limit`. Returns `None` on
+    /// timeout.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire_with`](Self::try_acquire_with).
+    /// See [`try_acquire_with`](Self::try_acquire_with).
     pub fn try_acquire_for(&self, limit: Duration) -> Result<Option<Permit>, Error> {
         self.try_acquire_with(limit)
     }
 
-    /// Acquires a permit, and waits as long as [`wait`](Wait) says. `None` if that was not enough.
+    /// Acquires a permit, and waits within the limit of [`wait`](Wait). Returns `None` on timeout.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), at the end of the wait at the latest: a server that has not
-    /// answered by then is an error. And [`Error::Cancelled`].
+    /// See [`acquire`](Self::acquire). If the server has not answered by the end of the wait, the
+    /// call returns an error. Also [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_acquire_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<Option<Permit>, Error> {
         Ok(self.take(1, wait.into())?.and_then(Permit::new))
     }
 
-    /// Acquires `permits` at once, all or none, and waits as long as it takes. At least 1 and at
-    /// most 1,000.
+    /// Acquires `permits` at once, all or none, and waits without a limit. `permits` is at least 1
+    /// and at most 1,000.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Error::InvalidCount`]: permanent, nothing was sent.
+    /// See [`acquire`](Self::acquire). Also [`Error::InvalidCount`]: permanent, nothing was sent.
     pub fn acquire_many(&self, permits: u32) -> Result<Permits, Error> {
         match self.try_acquire_many_with(permits, Wait::forever())? {
             Some(permits) => Ok(permits),
-            // As in `acquire`.
+            // Not reached, as in `acquire`.
             None => Err(Error::Cancelled { name: self.named.current()?.1.shown() }),
         }
     }
 
-    /// Acquires `permits` at once if that many are free: one attempt. `None` if not.
+    /// Acquires `permits` at once in one attempt. Returns `None` if fewer permits are free.
     ///
     /// # Errors
     ///
-    /// As [`acquire_many`](Self::acquire_many).
+    /// See [`acquire_many`](Self::acquire_many).
     pub fn try_acquire_many(&self, permits: u32) -> Result<Option<Permits>, Error> {
         self.try_acquire_many_with(permits, Wait::none())
     }
 
-    /// Acquires `permits` at once, and waits as long as [`wait`](Wait) says. `None` if that was not
-    /// enough.
+    /// Acquires `permits` at once, and waits within the limit of [`wait`](Wait). Returns `None` on
+    /// timeout.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire_with`](Self::try_acquire_with), and [`Error::InvalidCount`].
+    /// See [`try_acquire_with`](Self::try_acquire_with). Also [`Error::InvalidCount`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_acquire_many_with<'a>(
         &self,
@@ -205,14 +207,14 @@ impl ExpirableSemaphore {
         Ok(self.take(permits, wait.into())?.map(Permits::many))
     }
 
-    /// Gives a permit back by its id, no matter which client acquired it. Wakes waiters. `Ok` means
-    /// that it was held until now.
+    /// Gives a permit back by `id`, no matter which client acquired the permit. Wakes waiters. `Ok`
+    /// means the permit was held until now.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease), and [`Error::Lost`] if it was not held any more:
-    /// with [`LostReason::Expired`] if its lease had expired, with [`LostReason::Deleted`] if the
-    /// server does not know the id.
+    /// See [`update_lease`](Self::update_lease). Also [`Error::Lost`] if the permit was no longer
+    /// held: with [`LostReason::Expired`] if the lease had expired, with [`LostReason::Deleted`] if
+    /// the server does not know the id.
     pub fn release(&self, id: &PermitId) -> Result<(), Error> {
         let reason = match self.release_ids(&[*id])? {
             Found::Own => return Ok(()),
@@ -222,23 +224,23 @@ impl ExpirableSemaphore {
         Err(Error::Lost { name: self.named.current()?.1.shown(), reason })
     }
 
-    /// Gives a permit back by its id, no matter which client acquired it. True if this call gave it
-    /// back, even if its lease had just expired and it was not acquired again since. False if there
-    /// is no such permit.
+    /// Gives a permit back by `id`, no matter which client acquired the permit. Returns `true` if
+    /// this call gave the permit back, even if the lease had just expired and the permit was not
+    /// acquired again. Returns `false` if there is no such permit.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease).
+    /// See [`update_lease`](Self::update_lease).
     pub fn try_release(&self, id: &PermitId) -> Result<bool, Error> {
         self.release_all(&[*id])
     }
 
-    /// Gives permits back by their ids: all of them, or none if the server does not know one of
-    /// them. True if they were given back. At most 1,000.
+    /// Gives permits back by `ids`: all, or none if the server does not know an id. Returns `true`
+    /// if the permits were given back. At most 1,000 ids are allowed.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease), and [`Error::InvalidCount`].
+    /// See [`update_lease`](Self::update_lease). Also [`Error::InvalidCount`].
     pub fn release_all(&self, ids: &[PermitId]) -> Result<bool, Error> {
         if ids.is_empty() {
             return self.named.current().map(|_| true);
@@ -246,76 +248,78 @@ impl ExpirableSemaphore {
         Ok(self.release_ids(ids)?.is_released())
     }
 
-    /// The number of free permits. It is negative if more are taken than [set](Self::set_permits).
+    /// The number of free permits: negative if more permits are taken than
+    /// [set](Self::set_permits).
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease).
+    /// See [`update_lease`](Self::update_lease).
     pub fn available_permits(&self) -> Result<i64, Error> {
         self.count().map(|counts| counts.free)
     }
 
-    /// The number of permits, free and taken. Zero if there is no such semaphore.
+    /// The number of permits, free and taken. Zero if the semaphore does not exist.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease).
+    /// See [`update_lease`](Self::update_lease).
     pub fn permits(&self) -> Result<i64, Error> {
         self.count().map(|counts| counts.free.saturating_add(counts.taken))
     }
 
-    /// The number of permits that are taken.
+    /// The number of taken permits.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease).
+    /// See [`update_lease`](Self::update_lease).
     pub fn acquired_permits(&self) -> Result<i64, Error> {
         self.count().map(|counts| counts.taken)
     }
 
-    /// Creates the semaphore with `permits`. False if it exists. Wakes waiters.
+    /// Creates the semaphore with `permits`, and wakes waiters. Returns `false` if the semaphore
+    /// exists.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease), and [`Error::InvalidCount`].
+    /// See [`update_lease`](Self::update_lease). Also [`Error::InvalidCount`].
     pub fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
         let permits = check_count(permits)?;
         self.named.ask(|name, request| TrySetPermits::new(name, permits, 0, request))
     }
 
-    /// Sets the number of permits, free and taken. Creates the semaphore if it does not exist.
-    /// Wakes waiters. If more are taken than that, the number of free ones is negative until enough
-    /// have been given back.
+    /// Sets the number of permits, free and taken. Creates the semaphore if missing. Wakes waiters.
+    /// If more than `permits` are taken, the number of free permits is negative until enough are
+    /// given back.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease), and [`Error::InvalidCount`].
+    /// See [`update_lease`](Self::update_lease). Also [`Error::InvalidCount`].
     pub fn set_permits(&self, permits: u32) -> Result<(), Error> {
         let permits = check_count(permits)?;
         self.named.ask(|name, request| SetPermits::new(name, permits, request))
     }
 
-    /// Adds `change` permits, or removes some if it is negative. Creates the semaphore if it does
-    /// not exist. Wakes waiters if it added some.
+    /// Adds `change` permits, or removes permits if `change` is negative. Creates the semaphore if
+    /// missing. An addition wakes waiters.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease), and [`Error::InvalidCount`] if the sum does not fit
-    /// in 32 bits.
+    /// See [`update_lease`](Self::update_lease). Also [`Error::InvalidCount`] if the sum does not
+    /// fit in 32 bits.
     pub fn add_permits(&self, change: i32) -> Result<(), Error> {
         add_permits(&self.named, i64::from(change), false).map(|_| ())
     }
 
-    /// Gives a permit another lease, which begins now and may be shorter or longer. False if the
-    /// permit is not taken any more. A [`Permit`] of this id does not learn of it, and the next
-    /// renewal of a watched one prolongs a shorter lease.
+    /// Gives a permit a new lease, which begins now and may be shorter or longer. Returns `false`
+    /// if the permit is no longer taken. A [`Permit`] with this id is not notified, and the next
+    /// renewal of a watched permit prolongs a shorter lease.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidName`], [`Error::InvalidLease`] - permanent, nothing was sent.
-    /// * [`Error::WrongType`] - the keys hold something that is not a semaphore. Permanent.
+    /// * [`Error::WrongType`] - the keys contain values of a different type. Permanent.
     /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
-    ///   do it, for twice the command timeout.
+    ///   execute the command for twice the command timeout.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. The
     ///   command may have run.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
@@ -325,22 +329,22 @@ impl ExpirableSemaphore {
         self.named.ask(|name, request| UpdateLease::new(&name, *id, Some(lease), request))
     }
 
-    /// Removes a permit's lease, so that it stays taken until it is given back. False if the permit
-    /// is not taken any more. A [`Permit`] of this id does not learn of it.
+    /// Removes a permit's lease, so the permit stays taken until the release. Returns `false` if
+    /// the permit is no longer taken. A [`Permit`] with this id is not notified.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease).
+    /// See [`update_lease`](Self::update_lease).
     pub fn remove_lease(&self, id: &PermitId) -> Result<bool, Error> {
         self.named.ask(|name, request| UpdateLease::new(&name, *id, None, request))
     }
 
-    /// What is left of a permit's lease, as the server measures it: [`Duration::MAX`] if it has
-    /// none, `None` if the permit is not taken any more.
+    /// The remaining lease of a permit, by the server's clock: [`Duration::MAX`] without a lease,
+    /// `None` if the permit is no longer taken.
     ///
     /// # Errors
     ///
-    /// As [`update_lease`](Self::update_lease).
+    /// See [`update_lease`](Self::update_lease).
     pub fn lease_of(&self, id: &PermitId) -> Result<Option<Duration>, Error> {
         self.named.ask(|name, _| LeaseOf::new(&name, *id))
     }
@@ -352,14 +356,14 @@ impl ExpirableSemaphore {
     fn release_ids(&self, ids: &[PermitId]) -> Result<Found, Error> {
         check_at_once(ids.len())?;
         let (core, name) = self.named.current()?;
-        // From the id alone it is not known whether a late copy of the acquire may arrive.
+        // The id alone does not exclude a late copy of the acquire.
         let dedup_ttl = dedup_ttl(&core);
         let release =
             ReleasePermits::new(name.clone(), ids.to_vec(), core.id.next_owner(), dedup_ttl);
         let answer = map_failure(core.call(&release), &release, &name)?;
         if answer.reply.found.is_released() {
-            // After a failover each is released by itself: one that is gone must not keep the others
-            // from being given back. What was left of their leases only the server knows.
+            // After a failover each permit is released separately: a missing permit must not
+            // prevent the release of the rest. Only the server knows the remaining leases.
             let lifetime = core.settings.watchdog_lease.duration();
             for permit in ids {
                 let (owner, name) = (core.id.next_owner(), name.clone());

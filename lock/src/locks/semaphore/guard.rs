@@ -1,4 +1,9 @@
-//! The guard of permits that are a number (DESIGN: semaphores).
+//! The guard of permits without ids.
+//!
+//! The release is a call in a separate request sequence until the release is settled. The
+//! background resends the release for 48 s, plus the ledger's 10 s of grace: less than the server
+//! remembers the first copy. A later copy could add the permits twice, so the permits stay taken
+//! instead.
 
 use std::fmt;
 use std::mem;
@@ -16,22 +21,21 @@ use crate::ops::GiveBackPermits;
 use crate::store::retry::RetryLimit;
 use crate::watchdog::settle::NotReleased;
 
-/// Permits of a [`Semaphore`](crate::Semaphore) that are held. Dropping the guard gives them back.
+/// Held permits of a [`Semaphore`](crate::Semaphore), given back when the guard is dropped.
 ///
 /// Unlike a [`LockGuard`](crate::LockGuard) the guard can be sent to another thread. The permits
-/// have no owner and no lease: they are held until they are given back, or until somebody deletes
-/// the semaphore. [`forget`](Self::forget) leaves them taken, to be given back by
+/// have no owner and no lease: the permits are held until the release, or until the semaphore is
+/// deleted. [`forget`](Self::forget) leaves the permits taken, to be given back by
 /// [`Semaphore::release`](crate::Semaphore::release).
 ///
 /// **Drop.** Dropping the guard sends the release and does not wait for the
 /// [answer](crate::guide::dropping). The drop takes one command timeout at most, and never panics.
-/// The background sends a release that is not acknowledged again, for almost a minute: until
-/// shortly before the server forgets the first copy, so that all copies count once. If the server
-/// is away for longer, **the permits stay taken**.
-/// [`release`](Self::release) waits and returns the outcome. The
-/// [shutdown](crate::Client::shutdown) of the client does not end the guard: dropping it gives the
-/// permits back even after that. In the child of a fork dropping it does nothing: the permits are
-/// the parent's.
+/// The background resends an unacknowledged release for almost a minute: until shortly before the
+/// server forgets the first copy, so all copies count once. If the server is away for longer, **the
+/// permits stay taken**. [`release`](Self::release) waits and returns the outcome. The
+/// [shutdown](crate::Client::shutdown) of the client does not end the guard: a later drop still
+/// gives the permits back. In the child of a fork the drop does nothing: the permits are the
+/// parent's.
 ///
 /// ```
 /// use wheellock::Client;
@@ -50,15 +54,15 @@ use crate::watchdog::settle::NotReleased;
 pub struct SemaphoreGuard {
     core: Arc<ClientCore>,
     name: LockName,
-    /// Zero once they are given back or forgotten.
+    /// Zero once the permits are given back or forgotten.
     permits: u32,
-    /// The release, once it has begun: if the clock panics, the renewal thread sends it.
+    /// The release, once begun. If the clock panics, the renewal thread sends the release.
     begun: Option<ReleaseNo>,
     granted_at: Instant,
 }
 
-/// For how long a release is queued. The server remembers a call for [`DEDUP_MARGIN`] after the
-/// last copy that its caller sent; a queued copy is sent [`GRACE`] longer, and one pause later.
+/// How long a release is queued. The server remembers a call for [`DEDUP_MARGIN`] after the last
+/// copy sent by the caller. A queued copy is sent up to [`GRACE`] and one pause after this time.
 const RETRY_TIME: Duration = DEDUP_MARGIN.saturating_sub(GRACE).saturating_sub(MAX_PAUSE);
 
 impl SemaphoreGuard {
@@ -67,13 +71,13 @@ impl SemaphoreGuard {
         Self { core, name, permits, begun: None, granted_at }
     }
 
-    /// How many permits it holds.
+    /// The number of held permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// The semaphore's name, truncated if it is very long.
+    /// The semaphore's name, truncated if very long.
     #[must_use]
     pub fn name(&self) -> String {
         self.name.shown()
@@ -83,13 +87,13 @@ impl SemaphoreGuard {
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - the semaphore was deleted, or its number of permits was raised so far
-    ///   that these do not fit; or this process is a fork of the guard's. Nothing was given back.
+    /// * [`Error::Lost`] - the semaphore was deleted, the number of permits was raised too far for
+    ///   these permits to fit, or this process is a fork of the guard's. Nothing was given back.
     ///   Permanent.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
     ///   not acknowledge the release within twice the command timeout. The background sends the
     ///   release again, as after a drop.
-    /// * [`Error::WrongType`] - the semaphore's key holds something else by now.
+    /// * [`Error::WrongType`] - the semaphore's key contains a non-numeric value by now.
     pub fn release(mut self) -> Result<(), Error> {
         if !self.core.is_current() {
             return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
@@ -104,8 +108,8 @@ impl SemaphoreGuard {
         released
     }
 
-    /// Leaves the permits taken. They are given back by
-    /// [`Semaphore::release`](crate::Semaphore::release), from any client.
+    /// Leaves the permits taken. Any client can give the permits back by
+    /// [`Semaphore::release`](crate::Semaphore::release).
     ///
     /// ```
     /// use wheellock::Client;
@@ -141,7 +145,7 @@ impl SemaphoreGuard {
         timeout: Duration,
         limit: RetryLimit,
     ) -> Result<(), Error> {
-        // The permits have no lease that could end.
+        // The permits have no lease, so none can expire.
         let in_time = |_now| true;
         let sent =
             send_releases(&self.core, &[no], operation, &self.name, (timeout, limit), in_time);
@@ -157,7 +161,7 @@ impl SemaphoreGuard {
         let (no, operation) = self.begin();
         let (core, name) = (&*self.core, &self.name);
         let wait = |left| self.send(no, &operation, left, RetryLimit::One);
-        // If too many are queued, that is counted.
+        // A release rejected by a full queue is counted.
         let queue = || {
             core.watchdog.releases.queue(no, core.now());
         };
@@ -179,7 +183,7 @@ impl Drop for SemaphoreGuard {
         }
         let core = Arc::clone(&self.core);
         let context = &core.watchdog.context;
-        // A release that fails is queued.
+        // A failed release is queued.
         let is_done =
             self.begun.is_none() && context.catch_panic(|| drop(self.release_on_drop())).is_some();
         if !is_done && let Some(no) = self.begun {

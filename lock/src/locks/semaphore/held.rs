@@ -1,4 +1,8 @@
-//! The permits of one acquire, and their release: all of them in one request (DESIGN: semaphores).
+//! The permits of one acquire, all released in one request.
+//!
+//! A watched permit is a hold like a lock's, and every permit with an id is released as a hold. The
+//! permit's id is the hold's owner, shortened to sixteen bytes. So the wheel, the renewal threads
+//! and the ledger handle permits as holds.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -31,13 +35,13 @@ use crate::ops::value::ServerTime;
 use crate::store::retry::RetryLimit;
 use crate::watchdog::settle::NotReleased;
 
-/// The lease that permits are acquired with.
+/// The lease of acquired permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitLease {
-    /// None: until they are given back.
+    /// No lease: the permits last until the release.
     Endless,
     Leased(Lease),
-    /// The watchdog's, which is renewed.
+    /// The watchdog lease, with renewal.
     Watched,
 }
 
@@ -51,7 +55,7 @@ impl PermitLease {
     }
 }
 
-/// Permits that are held. Dropping them gives them back.
+/// Held permits, given back on drop.
 pub(crate) struct HeldPermits {
     core: Arc<ClientCore>,
     name: LockName,
@@ -59,37 +63,37 @@ pub(crate) struct HeldPermits {
     ids: Vec<PermitId>,
     expiry: Expiry,
     granted_at: Instant,
-    /// Until when late copies of the acquire may arrive.
+    /// The time until which late copies of the acquire may arrive.
     late_copy_deadline: Option<ServerTime>,
-    /// The releases that have begun: of the first permits, in their order.
+    /// The begun releases: of the first permits, in the order of the permits.
     releases: Vec<ReleaseNo>,
     progress: Progress,
-    /// The fencing token, once one was drawn.
+    /// The fencing token, once drawn.
     token: OnceLock<u64>,
 }
 
-/// How far the end of permits is.
+/// Progress of the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Held,
-    /// Until it is done: if the clock panics, the renewal worker finishes it.
+    /// The release is in progress. If the clock panics, the renewal worker finishes the release.
     Releasing,
     Done,
 }
 
-/// When they end, as far as this client knows.
+/// The end of the permits, as far as this client knows.
 enum Expiry {
     Endless,
     Leased(Validity),
     Watched {
-        /// One for each permit.
+        /// A hold for each permit.
         holds: Vec<Arc<Hold>>,
         lost: LossSignal,
     },
 }
 
 impl Expiry {
-    /// Of permits that were granted to a request sent at `sent_at`.
+    /// The expiry of watched permits, granted to a request sent at `sent_at`.
     fn watched(
         core: &ClientCore,
         name: &LockName,
@@ -99,7 +103,7 @@ impl Expiry {
     ) -> Self {
         let new = |owner: &Owner| {
             let id = HoldId { kind: Kind::Permit, name: name.clone(), owner: owner.clone() };
-            // Permits do not nest, so which holder it is does not matter.
+            // Permits do not nest, so any holder will do.
             let holder = LocalHolder::current_thread();
             let lease = core.settings.watchdog_lease;
             Arc::new(Hold::new(id, holder, lease, true, sent_at, late_copy_deadline))
@@ -108,11 +112,11 @@ impl Expiry {
     }
 }
 
-/// The release of permits that have ended in this process, in one request.
+/// The release, in one request, of permits already ended in this process.
 struct EndedPermits {
     releases: Vec<ReleaseNo>,
     request: ReleaseOp,
-    /// Until when all would have been valid.
+    /// The time until which all permits would have been valid.
     valid_until: Option<Instant>,
 }
 
@@ -120,8 +124,8 @@ struct EndedPermits {
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(24 * 3600);
 
 impl HeldPermits {
-    /// Permits that were granted to a request sent at `sent_at`, of which late copies may arrive
-    /// until `late_copy_deadline`.
+    /// Permits granted to a request sent at `sent_at`. Late copies of the request may arrive until
+    /// `late_copy_deadline`.
     pub(crate) fn new(
         core: Arc<ClientCore>,
         name: LockName,
@@ -155,7 +159,7 @@ impl HeldPermits {
         held
     }
 
-    /// They are counted as acquired, and their ends from now on.
+    /// Marks the holds as counted acquires, so the ends of the holds are counted, too.
     pub(crate) fn count(&self) {
         if let Expiry::Watched { holds, .. } = &self.expiry {
             for hold in holds {
@@ -172,12 +176,12 @@ impl HeldPermits {
         self.name.shown()
     }
 
-    /// Whether all are held for certain.
+    /// Whether all permits are held for certain.
     pub(crate) fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// How long all are held for certain, without a further renewal.
+    /// How long all permits are held for certain, without a further renewal.
     pub(crate) fn remaining(&self) -> Duration {
         if !self.core.is_current() {
             return Duration::ZERO;
@@ -192,12 +196,12 @@ impl HeldPermits {
         }
     }
 
-    /// Asks the server for `lease` from now on, for all of them. Permits that have more left keep
-    /// what they have.
+    /// Asks the server for `lease` from now on, for all permits. Permits with a later end are
+    /// unchanged.
     pub(crate) fn extend(&self, lease: Lease) -> Result<(), Error> {
         self.check_home()?;
         match &self.expiry {
-            // They last until they are given back.
+            // Permits without a lease last until the release.
             Expiry::Endless => Ok(()),
             Expiry::Leased(validity) => self.prolong(validity, lease).map(|_sent_at| ()),
             Expiry::Watched { holds, .. } => holds.iter().try_for_each(|hold| {
@@ -206,7 +210,7 @@ impl HeldPermits {
         }
     }
 
-    /// The watchdog renews them from now on.
+    /// Makes the watchdog renew the permits from now on.
     pub(crate) fn watch(&mut self) -> Result<(), Error> {
         self.check_home()?;
         let validity = match &self.expiry {
@@ -228,7 +232,7 @@ impl HeldPermits {
         Ok(())
     }
 
-    /// Asks the server for `lease` from now on. Returns when the request was sent.
+    /// Asks the server for `lease` from now on. Returns the time at which the request was sent.
     fn prolong(&self, validity: &Validity, lease: Lease) -> Result<Instant, Error> {
         let core = &*self.core;
         let expired = || self.lost_by(LostReason::Expired);
@@ -249,7 +253,8 @@ impl HeldPermits {
         is_valid.then_some(sent_at).ok_or_else(expired)
     }
 
-    /// The fencing token of all of them, which the server draws for the first at the first call.
+    /// The fencing token of all permits. At the first call the server draws the token, for the
+    /// first permit.
     pub(crate) fn draw_token(&self) -> Result<u64, Error> {
         self.check_home()?;
         if !self.is_valid() {
@@ -273,7 +278,7 @@ impl HeldPermits {
         }
     }
 
-    /// If the clock panics, they are given back.
+    /// Registers the holds with the watchdog. If the clock panics, the drop gives the permits back.
     fn begin_to_watch(&self, sent_at: Instant) {
         if let Expiry::Watched { holds, .. } = &self.expiry {
             for hold in holds {
@@ -283,7 +288,7 @@ impl HeldPermits {
         }
     }
 
-    /// A channel that gets the reason of the first loss; `None` unless they are watched.
+    /// A channel for the reason of the first loss; `None` unless the permits are watched.
     pub(crate) fn lost(&self) -> Option<&Receiver<LostReason>> {
         let Expiry::Watched { holds, lost } = &self.expiry else {
             return None;
@@ -291,7 +296,7 @@ impl HeldPermits {
         Some(lost.channel(|listener| listen(holds, &listener)))
     }
 
-    /// A future of the same.
+    /// A future of the first loss; `None` unless the permits are watched.
     pub(crate) fn lost_future(&self) -> Result<Option<LostFuture>, Error> {
         let Expiry::Watched { holds, lost } = &self.expiry else {
             return Ok(None);
@@ -300,21 +305,21 @@ impl HeldPermits {
         Ok(Some(LostFuture::of(end)))
     }
 
-    /// Leaves the permits taken. They are not renewed any more.
+    /// Leaves the permits taken, and ends the renewal.
     pub(crate) fn detach(mut self) {
         self.progress = Progress::Done;
         if let Expiry::Watched { holds, .. } = &self.expiry
             && self.core.is_current()
         {
             for hold in holds {
-                // If it was lost, that was reported, and the server does not know the id any more.
+                // The loss of a lost hold was reported, and the server no longer knows the id.
                 let _ended = self.core.watchdog.forget(hold);
             }
         }
     }
 
-    /// Gives them back and waits for the answer, for
-    /// [`retry_timeout`](crate::model::settings::Settings::retry_timeout) at most.
+    /// Gives the permits back and waits for the answer, for at most
+    /// [`retry_timeout`](crate::model::settings::Settings::retry_timeout).
     pub(crate) fn release(mut self) -> Result<(), Error> {
         self.check_home()?;
         self.progress = Progress::Releasing;
@@ -325,8 +330,8 @@ impl HeldPermits {
         released
     }
 
-    /// Gives them back when the guard is dropped: without waiting for the reply, unless the
-    /// client's settings say so or it cannot be sent at once.
+    /// Gives the permits back when the guard is dropped. Does not wait for the reply, unless the
+    /// client's settings say so or the release cannot be sent at once.
     fn release_on_drop(&mut self) -> Result<(), Error> {
         self.check_home()?;
         let (ended, first_loss) = self.end();
@@ -339,8 +344,8 @@ impl HeldPermits {
         }))
     }
 
-    /// An error in a child of a fork: the permits are the parent's, and so are the mutexes inside
-    /// these structures. Nothing of them is dropped.
+    /// Returns [`Error::Lost`] in the child of a fork. The permits and the mutexes in these
+    /// structures belong to the parent, so the child drops nothing.
     fn check_home(&self) -> Result<(), Error> {
         if self.core.is_current() {
             return Ok(());
@@ -352,8 +357,8 @@ impl HeldPermits {
         Err(self.lost_by(LostReason::Forked))
     }
 
-    /// Ends the permits in this process, before the first byte is sent. And the first error of
-    /// those that were over before.
+    /// Ends the permits in this process, before the first byte is sent. Also returns the first
+    /// error of permits lost before.
     fn end(&mut self) -> (EndedPermits, Result<(), Error>) {
         let (core, releases) = (&*self.core, &self.core.watchdog.releases);
         let (mut ended, mut ids) = (Vec::new(), Vec::new());
@@ -386,13 +391,13 @@ impl HeldPermits {
             (ended, ids) = (self.releases.clone(), self.ids.clone());
         }
         let (name, owner) = (self.name.clone(), core.id.next_owner());
-        // What the server remembers keeps a late copy of the acquire from taking anything.
+        // While the server remembers the release, a late copy of the acquire takes nothing.
         let remembered = self.late_copy_deadline.map_or(Duration::ZERO, |_| dedup_ttl(core));
         let request = Arc::new(ReleasePermits::new(name, ids, owner, remembered));
         (EndedPermits { releases: ended, request, valid_until }, first_loss)
     }
 
-    /// Gives them back in one request.
+    /// Gives the permits back in one request.
     fn send(
         &self,
         ended: &EndedPermits,
@@ -409,7 +414,7 @@ impl HeldPermits {
         sent?.verdict.map_err(|unknown| self.error(unknown))
     }
 
-    /// Leaves them to the watchdog. If too many are queued, that is counted.
+    /// Queues the releases with the watchdog. Releases rejected by a full queue are counted.
     fn queue(&self, releases: &[ReleaseNo]) {
         let now = self.core.now();
         for no in releases {
@@ -417,7 +422,7 @@ impl HeldPermits {
         }
     }
 
-    /// Leaves what a panic of the clock has cut short to the renewal thread.
+    /// Leaves a release cut short by a panic of the clock to the renewal thread.
     fn release_in_background(&self) {
         let watchdog = &self.core.watchdog;
         if let Expiry::Watched { holds, .. } = &self.expiry {
@@ -433,7 +438,7 @@ impl HeldPermits {
         }
     }
 
-    /// For how long they may be there if they are not given back.
+    /// How long the permits may stay on the server without a release.
     fn longest(&self) -> Duration {
         match &self.expiry {
             Expiry::Leased(validity) => validity
@@ -455,7 +460,7 @@ impl HeldPermits {
     }
 }
 
-/// Notifies `listener` of the losses.
+/// Registers `listener` for the loss of each hold.
 fn listen(holds: &[Arc<Hold>], listener: &Arc<dyn HoldListener>) {
     for hold in holds {
         hold.add_listener(Arc::clone(listener));
@@ -465,7 +470,7 @@ fn listen(holds: &[Arc<Hold>], listener: &Arc<dyn HoldListener>) {
 impl Drop for HeldPermits {
     fn drop(&mut self) {
         let progress = mem::replace(&mut self.progress, Progress::Releasing);
-        // A release that fails is queued.
+        // A failed release is queued.
         let is_done = match progress {
             Progress::Held => {
                 let core = Arc::clone(&self.core);

@@ -1,4 +1,4 @@
-//! The count-down latch: threads wait until others have counted it down to zero.
+//! The count-down latch: threads wait until a shared count is zero.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,16 @@ use crate::model::wait_mode::WakeHint;
 use crate::ops::{Change, ChangeLatch, Number};
 use crate::store::retry::{RetryPolicy, map_failure};
 
-/// A count that clients count down, and that threads wait for. Cheap to make, to clone and to
-/// share; it holds nothing by itself.
+/// A count for clients to decrement, and for threads to wait for. Cheap to create, clone and share;
+/// the count is on the server.
 ///
 /// The latch is open while there is no count: before [`try_set_count`](Self::try_set_count), and
-/// after the count has reached zero. So it can be used again. A waiter must know that the count was
-/// set.
+/// after the count has reached zero. So a latch can be used again. A waiter must know whether the
+/// count was set.
 ///
-/// Each call counts once, even if it has to be sent again: the server remembers its answer, under a
-/// separate key. A client has as many of these keys as it has calls in progress at once. They live
-/// for 72 s with the default command timeout. A process that dies does not count down; a count has
-/// no lease.
+/// Each call counts once, even if sent again: the server remembers the answer, under a separate
+/// key. A client has as many of these keys as concurrent calls. The keys live for 72 s with the
+/// default command timeout. A dead process does not count down; a count has no lease.
 ///
 /// The idea, the key and the messages are Redisson's (`RCountDownLatch`), which follows
 /// `java.util.concurrent`. Unlike in Redisson, [`delete`](Self::delete) wakes the waiters.
@@ -53,16 +52,16 @@ impl CountDownLatch {
         Self { named }
     }
 
-    /// Sets the count if there is none. False if there is one. At least 1, and at most
-    /// 9,223,372,036,854,775,807.
+    /// Sets the count if there is none. Returns `false` if there is a count. `count` is at least 1,
+    /// and at most 9,223,372,036,854,775,807.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidName`], [`Error::InvalidCount`] - permanent, nothing was sent.
-    /// * [`Error::WrongType`] - the key holds something that is not a number. Permanent.
+    /// * [`Error::WrongType`] - the key contains a non-numeric value. Permanent.
     /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
-    ///   do it, for twice the command timeout. A server that is out of memory refuses to set a
-    ///   count, but not to count down.
+    ///   execute the command for twice the command timeout. A server that is out of memory refuses
+    ///   to set a count, but not to count down.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. The
     ///   command may have run.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
@@ -76,11 +75,11 @@ impl CountDownLatch {
         Err(Error::InvalidCount { count: count.into(), reason: reason.to_owned() })
     }
 
-    /// Counts down by one. At zero all waiters wake. Without a count it does nothing.
+    /// Decrements the count. At zero all waiters wake. Without a count the call does nothing.
     ///
     /// # Errors
     ///
-    /// As [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count).
     pub fn count_down(&self) -> Result<(), Error> {
         self.change(Change::CountDown).map(|_| ())
     }
@@ -89,28 +88,29 @@ impl CountDownLatch {
     ///
     /// # Errors
     ///
-    /// As [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count).
     pub fn count(&self) -> Result<u64, Error> {
         self.named.number().map(|count| u64::try_from(count).unwrap_or(0))
     }
 
-    /// Deletes the count, which opens the latch and wakes all waiters. False if there was none.
+    /// Deletes the count, which opens the latch and wakes all waiters. Returns `false` if there was
+    /// no count.
     ///
     /// # Errors
     ///
-    /// As [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count).
     pub fn delete(&self) -> Result<bool, Error> {
         self.change(Change::Delete)
     }
 
-    /// Waits until the latch is open, as long as it takes.
+    /// Waits without a limit until the latch is open.
     ///
-    /// The wait does not poll: the last count wakes it. If that message is lost, or the key
-    /// disappears without one, it asks again after at most one second.
+    /// The wait does not poll: the last count wakes the waiter. If the message is lost, or the key
+    /// disappears without a message, the waiter asks again after at most one second.
     ///
     /// # Errors
     ///
-    /// As [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count).
     pub fn wait(&self) -> Result<(), Error> {
         if self.wait_with(Wait::forever())? {
             return Ok(());
@@ -119,22 +119,23 @@ impl CountDownLatch {
         Err(Error::Cancelled { name: self.named.current()?.1.shown() })
     }
 
-    /// Waits until the latch is open, for [at most](Wait::at_most) `limit`. False if that was not
-    /// enough.
+    /// Waits until the latch is open, for [at most](Wait::at_most) `limit`. Returns `false` on
+    /// timeout.
     ///
     /// # Errors
     ///
-    /// As [`wait_with`](Self::wait_with).
+    /// See [`wait_with`](Self::wait_with).
     pub fn wait_for(&self, limit: Duration) -> Result<bool, Error> {
         self.wait_with(limit)
     }
 
-    /// Waits until the latch is open, as long as [`wait`](Wait) says. False if that was not enough.
+    /// Waits until the latch is open, within the limit of [`wait`](Wait). Returns `false` on
+    /// timeout.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), at the end of the wait at the latest: a server that has not
-    /// answered by then is an error. And [`Error::Cancelled`].
+    /// See [`wait`](Self::wait). If the server has not answered by the end of the wait, the call
+    /// returns an error. Also [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn wait_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<bool, Error> {
         let (core, name) = self.named.current()?;
@@ -150,7 +151,7 @@ impl CountDownLatch {
     }
 }
 
-/// Whether the latch is open.
+/// An attempt to find the latch open.
 struct LatchTry<'a> {
     core: &'a ClientCore,
     name: &'a LockName,
@@ -164,7 +165,7 @@ impl Try for LatchTry<'_> {
         let answer = self.core.call_with_policy_at(now, &count, policy);
         match map_failure(answer, &count, self.name)?.reply {
             Some(1..) => Ok(TryAnswer::Busy(None, WakeHint::Wait)),
-            // It is open for every waiter.
+            // The latch is open for every waiter.
             Some(_) => Ok(TryAnswer::Granted((), WakeHint::MayTry)),
             None => Err(not_a_number(self.name)),
         }

@@ -1,5 +1,4 @@
-//! The guard of permits of an expirable semaphore: of one, or of several that were acquired
-//! together.
+//! The guard of an expirable semaphore's permits: a single permit, or several acquired together.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,20 +11,20 @@ use crate::locks::semaphore::held::HeldPermits;
 use crate::model::lease::Lease;
 use crate::model::permit_id::PermitId;
 
-/// A permit that is held. Dropping it gives it back.
+/// A held permit, given back when the guard is dropped.
 ///
-/// Unlike a [`LockGuard`](crate::LockGuard) it can be sent to another thread. It ends with its
-/// lease, if it has one, or when it is [watched](crate::ExpirableSemaphore::watched) and lost:
-/// check [`is_valid`](Self::is_valid) before each step that needs it. [`into_id`](Self::into_id)
-/// leaves the permit taken, to be given back by its id.
+/// Unlike a [`LockGuard`](crate::LockGuard) a permit can be sent to another thread. A permit ends
+/// when the lease ends, or when a [watched](crate::ExpirableSemaphore::watched) permit is lost:
+/// check [`is_valid`](Self::is_valid) before each step that needs the permit.
+/// [`into_id`](Self::into_id) leaves the permit taken, to be given back by id.
 ///
-/// **Drop.** It sends the release and does not wait for the [answer](crate::guide::dropping). It
-/// takes one command timeout at most. A release that is not acknowledged is finished in the
-/// background. It never panics. [`release`](Self::release) waits and returns the outcome. The
-/// [shutdown](crate::Client::shutdown) of the client gives back a watched permit only; dropping a
-/// permit gives it back even after that.
+/// **Drop.** The drop sends the release and does not wait for the [answer](crate::guide::dropping).
+/// The drop takes one command timeout at most, and never panics. An unacknowledged release is
+/// finished in the background. [`release`](Self::release) waits and returns the outcome. The
+/// [shutdown](crate::Client::shutdown) of the client gives back watched permits only; a later drop
+/// still gives back any other permit.
 ///
-/// [`Permits`] are several that were acquired together.
+/// [`Permits`] are several permits acquired together.
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,12 +50,12 @@ pub struct Permit<I = PermitId> {
     id: I,
 }
 
-/// Permits that were acquired together. Dropping this gives all of them back, in one request.
+/// Permits acquired together, and given back in one request when the guard is dropped.
 ///
-/// It has the methods of a [`Permit`], for all of them: they are [valid](Permit::is_valid) while
-/// each is, and [lost](Permit::lost) when the first is. If one was lost,
-/// [`release`](Permit::release) returns [`Error::Lost`], and the others are given back all the
-/// same, in the background at worst. To give them back one by one, use
+/// The methods of a [`Permit`] apply to all the permits: [`is_valid`](Permit::is_valid) returns
+/// `true` while all are valid, and [`lost`](Permit::lost) reports the first loss. After a loss,
+/// [`release`](Permit::release) returns [`Error::Lost`], and the remaining permits are given back
+/// all the same, in the background at worst. To give permits back individually, use
 /// [`into_ids`](Permits::into_ids).
 ///
 /// ```
@@ -74,26 +73,26 @@ pub struct Permit<I = PermitId> {
 pub type Permits = Permit<Vec<PermitId>>;
 
 impl<I> Permit<I> {
-    /// Whether the permit is held for certain, as far as its lease goes. Local: no round trip.
+    /// Whether the permit is held for certain, as far as the lease tells. Local: no round trip.
     ///
-    /// The lease counts from before its request was sent. Once this is `false` it stays so. Without
-    /// a lease it is `true`. In the child of a fork it is `false`: the parent holds the permit.
+    /// The lease counts from before the request was sent. Once `false`, the result stays `false`.
+    /// Without a lease the result is `true`. In the child of a fork the result is `false`: the
+    /// parent holds the permit.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.held.is_valid()
     }
 
-    /// How long the permit is held for certain, without a further renewal; [`Duration::MAX`] if it
-    /// has no lease, zero once it is over. Local: no round trip.
+    /// How long the permit is held for certain, without a further renewal; [`Duration::MAX`]
+    /// without a lease, zero after the end. Local: no round trip.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
     /// Asks the server for `lease` from now on, and waits for the reply: the permit lasts at least
-    /// for `lease`. A permit with a later end, or without an end, keeps its end. One round trip. To
-    /// shorten a lease, use
-    /// [`update_lease`](crate::ExpirableSemaphore::update_lease).
+    /// for `lease`. A permit with a later end, or without an end, is unchanged. One round trip. To
+    /// shorten a lease, use [`update_lease`](crate::ExpirableSemaphore::update_lease).
     ///
     /// ```
     /// use std::time::Duration;
@@ -110,13 +109,13 @@ impl<I> Permit<I> {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`](crate::LockGuard::extend). Of several permits one may be lost; the
-    /// others may have the new lease then.
+    /// See [`LockGuard::extend`](crate::LockGuard::extend). If one of several permits is lost, the
+    /// rest may have the new lease.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.held.extend(Lease::new(lease)?)
     }
 
-    /// From now on the watchdog renews the permit until it is given back, as if the semaphore were
+    /// Makes the watchdog renew the permit from now on until the release, as if the semaphore were
     /// [watched](crate::ExpirableSemaphore::watched). Does nothing for a watched permit. One round
     /// trip.
     ///
@@ -136,29 +135,29 @@ impl<I> Permit<I> {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::watch`](crate::LockGuard::watch), and [`Error::InvalidSetting`] for a permit
-    /// that has no lease. After an error the permit is not watched.
+    /// See [`LockGuard::watch`](crate::LockGuard::watch). Also [`Error::InvalidSetting`] for a
+    /// permit without a lease. After an error the permit is not watched.
     pub fn watch(&mut self) -> Result<(), Error> {
         self.held.watch()
     }
 
-    /// A channel that gets one message if the permit is lost: the reason. It closes without a
-    /// message if it is given back.
+    /// A channel for the loss of the permit: the message is the reason. The channel closes without
+    /// a message if the permit is given back.
     ///
     /// `None` unless the permit is [watched](crate::ExpirableSemaphore::watched): only a watched
-    /// permit's loss is noticed. Clones of the receiver share the one message.
+    /// permit's loss is noticed. Clones of the receiver share a single message.
     #[must_use]
     pub fn lost(&self) -> Option<&Receiver<LostReason>> {
         self.held.lost()
     }
 
-    /// A future that is ready when the permit is lost, with the reason, or when it is given back,
-    /// with `None`. See [`LostFuture`]. `None` unless the permit is
+    /// A future which resolves with the reason when the permit is lost, or with `None` when the
+    /// permit is given back. See [`LostFuture`]. The method returns `None` unless the permit is
     /// [watched](crate::ExpirableSemaphore::watched).
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    /// [`Error::Thread`] - the operating system refused the thread for waking tasks. Transient.
     ///
     /// ```
     /// use wheellock::Client;
@@ -167,7 +166,7 @@ impl<I> Permit<I> {
     /// let seats = client.expirable_semaphore("seats").watched();
     /// seats.try_set_permits(1)?;
     /// let permit = seats.acquire()?;
-    /// // To be awaited, also in another task.
+    /// // Await the future in this task or in another task.
     /// assert!(permit.lost_future()?.is_some());
     /// # Ok::<(), wheellock::Error>(())
     /// ```
@@ -175,14 +174,14 @@ impl<I> Permit<I> {
         self.held.lost_future()
     }
 
-    /// A fencing token: a number by which a resource refuses older holders. The server draws the token
-    /// at the first call. One round trip, then none.
+    /// A fencing token: a number by which a resource refuses older holders. The server draws the
+    /// token at the first call. One round trip, then none.
     ///
-    /// A token is larger than all tokens that were drawn before under this name, of permits and of
-    /// locks. While a semaphore has one permit, tokens tell its holders apart as those of a lock do.
-    /// The holders of several permits work at the same time: a resource that refuses smaller tokens
-    /// admits only the holder that drew last. Several permits that were acquired together have one
-    /// token. As [`LockGuard::draw_token`](crate::LockGuard::draw_token).
+    /// A token is larger than all tokens drawn before under this name, of permits and of locks.
+    /// While a semaphore has one permit, tokens distinguish successive holders, as for a lock. The
+    /// holders of several permits work at the same time: a resource refusing smaller tokens admits
+    /// only the last holder to draw a token. Permits acquired together share a token. See
+    /// [`LockGuard::draw_token`](crate::LockGuard::draw_token).
     ///
     /// ```
     /// use wheellock::Client;
@@ -197,34 +196,34 @@ impl<I> Permit<I> {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::draw_token`](crate::LockGuard::draw_token).
+    /// See [`LockGuard::draw_token`](crate::LockGuard::draw_token).
     pub fn draw_token(&self) -> Result<u64, Error> {
         self.held.draw_token()
     }
 
-    /// The semaphore's name, truncated if it is very long.
+    /// The semaphore's name, truncated if very long.
     #[must_use]
     pub fn name(&self) -> String {
         self.held.name()
     }
 
-    /// Gives the permit back and returns the outcome. `Ok` means that it was held until now.
+    /// Gives the permit back and returns the outcome. `Ok` means the permit was held until now.
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - it was not held any more. Its lease had expired, or it was given back by
-    ///   its id.
+    /// * [`Error::Lost`] - the permit was no longer held: the lease had expired, or the permit was
+    ///   given back by id.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
-    ///   not acknowledge the release within twice the command timeout. It is finished in the
-    ///   background.
-    /// * [`Error::WrongType`] - the semaphore's keys hold something else by now.
+    ///   not acknowledge the release within twice the command timeout. The background finishes the
+    ///   release.
+    /// * [`Error::WrongType`] - the semaphore's keys contain values of a different type by now.
     pub fn release(self) -> Result<(), Error> {
         self.held.release()
     }
 }
 
 impl Permit {
-    /// The one permit in `held`.
+    /// The guard of the first permit in `held`; `None` without permits.
     pub(crate) fn new(held: HeldPermits) -> Option<Self> {
         let id = *held.ids().first()?;
         Some(Self { held, id })
@@ -236,9 +235,9 @@ impl Permit {
         self.id
     }
 
-    /// The id alone. The permit stays taken until its lease ends, or until it is given back by
-    /// [`ExpirableSemaphore::release`](crate::ExpirableSemaphore::release). One that was watched is
-    /// not renewed any more.
+    /// Returns the id and leaves the permit taken, until the lease ends or
+    /// [`ExpirableSemaphore::release`](crate::ExpirableSemaphore::release) gives the permit back. A
+    /// watched permit is no longer renewed.
     ///
     /// ```
     /// use wheellock::Client;
@@ -271,10 +270,10 @@ impl Permit<Vec<PermitId>> {
         &self.id
     }
 
-    /// The ids alone. The permits stay taken until their leases end, or until they are given back
-    /// by [`ExpirableSemaphore::release`](crate::ExpirableSemaphore::release) or
-    /// [`release_all`](crate::ExpirableSemaphore::release_all). Those that were watched are not
-    /// renewed any more.
+    /// Returns the ids and leaves the permits taken, until the leases end, or until
+    /// [`ExpirableSemaphore::release`](crate::ExpirableSemaphore::release) or
+    /// [`release_all`](crate::ExpirableSemaphore::release_all) gives the permits back. Watched
+    /// permits are no longer renewed.
     #[must_use = "the permits can be given back only by their ids"]
     pub fn into_ids(self) -> Vec<PermitId> {
         self.held.detach();

@@ -1,4 +1,4 @@
-//! The semaphore whose permits are a number: they have no owners and no leases.
+//! The semaphore of permits without ids: a number, without owners and leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::model::lease::Lease;
 use crate::model::wait::Wait;
 use crate::ops::{AddPermits, Added, TrySetPermits};
 
-/// A number of permits, shared by all clients of a server. Cheap to make, to clone and to share; it
-/// holds nothing by itself.
+/// A number of permits, shared by all clients of a server. Cheap to create, clone and share;
+/// creation acquires no permits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,24 +29,24 @@ use crate::ops::{AddPermits, Added, TrySetPermits};
 /// # Ok::<(), wheellock::Error>(())
 /// ```
 ///
-/// An acquire returns a [`SemaphoreGuard`], which gives its permits back when it is dropped.
-/// Permits of a [forgotten](SemaphoreGuard::forget) guard are given back by
-/// [`release`](Self::release), from any client. **The permits of a process that dies stay taken.**
-/// Where that must not happen, use an [`ExpirableSemaphore`](crate::ExpirableSemaphore).
+/// An acquire returns a [`SemaphoreGuard`], which gives the permits back on drop. Permits of a
+/// [forgotten](SemaphoreGuard::forget) guard are given back by [`release`](Self::release), from any
+/// client. **The permits of a process that dies stay taken.** If permits must return after a crash,
+/// use an [`ExpirableSemaphore`](crate::ExpirableSemaphore).
 ///
-/// A semaphore is created by [`try_set_permits`](Self::try_set_permits); before that it has no
-/// permits. Clients do not queue: the first that asks when permits return gets them. Within one
-/// client waiters queue, and one that wants more permits than there are does not block those behind
-/// it that want fewer.
+/// A semaphore is created by [`try_set_permits`](Self::try_set_permits), and has no permits before.
+/// Clients do not queue: returned permits go to the first client to ask. Within one client waiters
+/// queue, and a waiter for more permits than are free does not block later waiters for fewer
+/// permits.
 ///
-/// Each call counts once, even if it has to be sent again: the server remembers its answer, under a
-/// separate key. A client has as many of these keys as it has calls in progress at once. They live
-/// for 72 s with the default command timeout.
+/// Each call counts once, even if sent again: the server remembers the answer, under a separate
+/// key. A client has as many of these keys as concurrent calls. The keys live for 72 s with the
+/// default command timeout.
 ///
 /// The idea, the key and the messages are Redisson's (`RSemaphore`), which follows
 /// `java.util.concurrent`; semaphores are Dijkstra's (1962). Unlike in Redisson,
-/// [`add_permits`](Self::add_permits) and [`drain_permits`](Self::drain_permits) leave the key's
-/// time to live as it is.
+/// [`add_permits`](Self::add_permits) and [`drain_permits`](Self::drain_permits) do not change the
+/// key's time to live.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     named: NamedObject,
@@ -57,23 +57,23 @@ impl Semaphore {
         Self { named }
     }
 
-    /// Acquires `permits`, all or none, and waits as long as it takes.
+    /// Acquires `permits`, all or none, and waits without a limit.
     ///
-    /// The wait does not poll: a release wakes it. If that message is lost, it asks again after at
-    /// most one second.
+    /// The wait does not poll: a release wakes the waiter. If the message is lost, the waiter asks
+    /// again after at most one second.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidName`], [`Error::InvalidCount`] - permanent, nothing was sent.
-    /// * [`Error::WrongType`] - the key holds something that is not a number. Permanent.
+    /// * [`Error::WrongType`] - the key contains a non-numeric value. Permanent.
     /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
-    ///   do it, for twice the command timeout. A server that is out of memory refuses an acquire,
-    ///   but not a release.
+    ///   execute the command for twice the command timeout. A server that is out of memory refuses
+    ///   an acquire, but not a release.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout.
-    ///   Nothing is held; what the command may have taken is given back in the background, if the
-    ///   server answers again within a minute.
+    ///   Nothing is held; permits possibly taken by the command are given back in the background,
+    ///   if the server answers again within a minute.
     /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have
-    ///   acknowledged it. Nothing is held.
+    ///   acknowledged the acquire. Nothing is held.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
     /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn acquire(&self, permits: u32) -> Result<SemaphoreGuard, Error> {
@@ -84,21 +84,21 @@ impl Semaphore {
         Err(Error::Cancelled { name: self.named.current()?.1.shown() })
     }
 
-    /// Acquires `permits` if that many are free: one attempt. `None` if not.
+    /// Acquires `permits` in one attempt. Returns `None` if fewer permits are free.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     pub fn try_acquire(&self, permits: u32) -> Result<Option<SemaphoreGuard>, Error> {
         self.try_acquire_with(permits, Wait::none())
     }
 
-    /// Acquires `permits`, and waits for [at most](Wait::at_most) `limit`. `None` if that was not
-    /// enough.
+    /// Acquires `permits`, and waits for [at most](Wait::at_most) `limit`. Returns `None` on
+    /// timeout.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire_with`](Self::try_acquire_with).
+    /// See [`try_acquire_with`](Self::try_acquire_with).
     pub fn try_acquire_for(
         &self,
         permits: u32,
@@ -107,12 +107,12 @@ impl Semaphore {
         self.try_acquire_with(permits, limit)
     }
 
-    /// Acquires `permits`, and waits as long as [`wait`](Wait) says. `None` if that was not enough.
+    /// Acquires `permits`, and waits within the limit of [`wait`](Wait). Returns `None` on timeout.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), at the end of the wait at the latest: a server that has not
-    /// answered by then is an error. And [`Error::Cancelled`].
+    /// See [`acquire`](Self::acquire). If the server has not answered by the end of the wait, the
+    /// call returns an error. Also [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_acquire_with<'a>(
         &self,
@@ -128,39 +128,40 @@ impl Semaphore {
         let kind = AcquireKind::Semaphore;
         let granted = wait_for_grant(&core, kind, (&name, &channel), wait.into(), &mut acquire)?;
         Ok(granted.map(|undo| {
-            // First: if the clock panics, the acquire is undone.
+            // The guard comes first: if the clock panics, `undo` undoes the acquire.
             let guard = SemaphoreGuard::new(Arc::clone(&core), name, permits);
             undo.keep();
             guard
         }))
     }
 
-    /// Adds `permits`, whoever acquired them: those of a [forgotten](SemaphoreGuard::forget) guard,
-    /// perhaps of another client. Creates the semaphore if it does not exist. Wakes waiters.
+    /// Adds `permits`, no matter which client acquired them, such as the permits of a
+    /// [forgotten](SemaphoreGuard::forget) guard. Creates the semaphore if missing. Wakes waiters.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but after an [`Error::OutcomeUnknown`] the command may have
-    /// run. Also [`Error::InvalidCount`] if there would be more than 2,147,483,647.
+    /// See [`acquire`](Self::acquire), but after an [`Error::OutcomeUnknown`] the command may have
+    /// run. Also [`Error::InvalidCount`] if the sum exceeds 2,147,483,647.
     pub fn release(&self, permits: u32) -> Result<(), Error> {
         self.add(permits, false).map(|_| ())
     }
 
-    /// Adds `permits` as [`release`](Self::release) does, if the semaphore exists. False if not.
+    /// Adds `permits` as [`release`](Self::release) does, if the semaphore exists. Returns `false`
+    /// otherwise.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// See [`release`](Self::release).
     pub fn release_if_exists(&self, permits: u32) -> Result<bool, Error> {
         self.add(permits, true)
     }
 
-    /// The number of free permits. It is negative if [`add_permits`](Self::add_permits) removed
-    /// more than there were; zero if there is no such semaphore.
+    /// The number of free permits: negative if [`add_permits`](Self::add_permits) removed more
+    /// permits than were free, zero if the semaphore does not exist.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     pub fn available_permits(&self) -> Result<i64, Error> {
         self.named.number()
     }
@@ -170,41 +171,42 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire). Permits that it took without returning their number are given
-    /// back.
+    /// See [`acquire`](Self::acquire). Permits taken without a returned number are given back.
     pub fn drain_permits(&self) -> Result<i64, Error> {
         let (core, name) = self.named.current()?;
         drain(&core, name)
     }
 
-    /// Creates the semaphore with `permits`. False if it exists. Wakes waiters.
+    /// Creates the semaphore with `permits`, and wakes waiters. Returns `false` if the semaphore
+    /// exists.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// See [`release`](Self::release).
     pub fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
         let permits = check_count(permits)?;
         self.named.ask(|name, request| TrySetPermits::new(name, permits, 0, request))
     }
 
-    /// Creates the semaphore with `permits`, and with a time to live, after which it is deleted.
-    /// False if it exists. Waiters go on waiting when it is deleted, until it is created again.
+    /// Creates the semaphore with `permits`, and deletes the semaphore after `ttl`. Returns `false`
+    /// if the semaphore exists. Waiters continue to wait after the deletion, until the semaphore is
+    /// created again.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release), and [`Error::InvalidLease`] if `ttl` is shorter than 10 ms or
-    /// longer than a hundred years.
+    /// See [`release`](Self::release). Also [`Error::InvalidLease`] if `ttl` is shorter than 10 ms
+    /// or longer than a hundred years.
     pub fn try_set_permits_for(&self, permits: u32, ttl: Duration) -> Result<bool, Error> {
         let (permits, ttl) = (check_count(permits)?, Lease::named("time to live", ttl)?);
         self.named.ask(|name, request| TrySetPermits::new(name, permits, ttl.millis(), request))
     }
 
-    /// Adds `change` permits, or removes some if it is negative, whether they are free or not.
-    /// Creates the semaphore if it does not exist. Wakes waiters if it added some.
+    /// Adds `change` permits, or removes permits if `change` is negative, even if none are free.
+    /// Creates the semaphore if missing. An addition wakes waiters.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// See [`release`](Self::release).
     pub fn add_permits(&self, change: i32) -> Result<(), Error> {
         add_permits(&self.named, i64::from(change), false).map(|_| ())
     }
@@ -214,7 +216,8 @@ impl Semaphore {
     }
 }
 
-/// Adds free permits, or removes some. False if the semaphore does not exist and must.
+/// Adds free permits, or removes permits if `permits` is negative. Returns `false` if the semaphore
+/// does not exist and `must_exist` is set.
 pub(crate) fn add_permits(
     named: &NamedObject,
     permits: i64,
