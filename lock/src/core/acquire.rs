@@ -528,8 +528,8 @@ impl<'a> LockTry<'a> {
         Err(Error::Lost { name: request.name.shown(), reason: LostReason::Expired })
     }
 
-    /// The release of any traces of this owner on the server. The lease is at least the default, after
-    /// which a server drops a silent waiter from its queue.
+    /// The release of any traces of this owner on the server. The lease is at least the default,
+    /// after which a server drops a silent waiter from its queue.
     fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
         let lease = self.request.lease.lease.max(lease::DEFAULT);
         let releases = &self.request.core.watchdog.releases;
