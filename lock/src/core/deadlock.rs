@@ -3,10 +3,9 @@
 //!
 //! A thread that has waited for a second lists its wait and the names of its holds. A renewal
 //! thread writes the wait into the client's record. Upon the reply one of the waiting threads
-//! inspects all waits, so no thread exists for this. Only a new wait can complete a cycle. If two
-//! waits complete a cycle together, the client of the later record finds the cycle, so one
-//! inspection for each write is enough. A cycle counts when several inspections have seen the
-//! cycle.
+//! searches all waits for a cycle, so no extra thread exists. Only a new wait can complete a cycle.
+//! If two waits complete a cycle together, the client of the later record finds the cycle, so one
+//! search for each write is enough. A cycle counts when several searches have seen the cycle.
 //!
 //! A wait is stuck if a stuck thread holds the lock. A hold counts if a thread has it, as the
 //! thread cannot release the hold during the wait, and if the hold is renewed: any other hold ends
@@ -38,17 +37,17 @@ use crate::ops::revoke::Revoke;
 use crate::ops::{KEPT, WRITE};
 use crate::store::retry::{RetryLimit, RetryPolicy, map_failure};
 
-/// The longest time of one inspection. The inspecting thread is late for its own wait meanwhile.
+/// The longest time of one search. The searching thread is late for its own wait meanwhile.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// How many inspections have to confirm a cycle before its report, and before the end of one of its
+/// How many searches have to confirm a cycle before its report, and before the end of one of its
 /// waits: by then the other clients have reported the cycle.
 ///
-/// An inspection confirms only if each record is newer than the record read by the inspection
-/// before. A client composes a record after the answer to the record before. So the record read by
-/// the third confirmation was composed after the end of the first inspection, and the record read
-/// by the first inspection before: all waits of the cycle existed at one instant, however late the
-/// records were. No clock and no delay takes part.
+/// A search confirms only if each record is newer than the record read by the search before. A
+/// client composes a record after the answer to the record before. So the record read by the third
+/// confirmation was composed after the end of the first search, and the record read by the first
+/// search before: all waits of the cycle existed at one instant, however late the records were. No
+/// clock and no delay takes part.
 const LOOKS_BEFORE_REPORT: u32 = 3;
 const LOOKS_BEFORE_END: u32 = 5;
 
@@ -62,26 +61,26 @@ pub(crate) struct MostRead {
     pub(crate) locks: usize,
 }
 
-/// The inspections of one client.
+/// The searches of one client.
 #[derive(Debug, Default)]
 pub(crate) struct DeadlockDetector {
-    /// Locked by the inspecting thread.
+    /// Locked by the searching thread.
     looking: TimedMutex,
-    /// The cycles seen by the last inspection, by the number of the own wait.
+    /// The cycles seen by the last search, by the number of the own wait.
     seen: Mutex<BTreeMap<u64, SeenCycle>>,
 }
 
-/// A cycle seen by an inspection.
+/// A cycle seen by a search.
 #[derive(Debug)]
 struct SeenCycle {
     cycle: Vec<WaitId>,
-    /// The last inspection which has seen the cycle.
+    /// The last search which has seen the cycle.
     last: Arc<Look>,
-    /// How many later inspections have confirmed the cycle.
+    /// How many later searches have confirmed the cycle.
     confirmed: u32,
 }
 
-/// The content of one inspection: waits, owners and clients.
+/// The content of one search: waits, owners and clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Look {
     pub(crate) graph: WaitGraph,
@@ -92,8 +91,8 @@ pub(crate) struct Look {
 }
 
 /// Searches for deadlocks of this client's threads, unless another thread does. Ends within the
-/// wait, or when `has_work()` is true. Another thread repeats an unfinished inspection. If the
-/// server does not answer, the tries of the wait report the failure.
+/// wait, or when `has_work()` is true. Another thread repeats an unfinished search. If the server
+/// does not answer, the tries of the wait report the failure.
 pub(crate) fn look_for_deadlocks(
     core: &ClientCore,
     wait: WaitSpec<'_>,
@@ -122,14 +121,14 @@ pub(crate) fn look_for_deadlocks(
     let look = match read(core, start, own, [], MOST, policy) {
         Ok(Some(look)) => Arc::new(look),
         Err(error) if !error.is_retryable() => return,
-        // After a rest as long as the inspection.
+        // After a rest as long as the search.
         Ok(None) | Err(_) => {
             let took = core.now().saturating_duration_since(begun);
             return waits.look_at(core.now() + took.max(LOOK_INTERVAL));
         }
     };
-    // 2. An inspection confirms a cycle of the inspection before, if the waits and holds are the
-    //    same, and each record was written in between.
+    // 2. A search confirms a cycle of the search before, if the waits and holds are the same, and
+    //    each record was written in between.
     let (mut seen, mut clients) = (BTreeMap::new(), BTreeSet::new());
     let mut seen_before = std::mem::take(&mut *detector.seen.lock());
     let stuck = look.graph.stuck();
@@ -146,7 +145,7 @@ pub(crate) fn look_for_deadlocks(
             }
             None => 0,
         };
-        // 3. All clients of the cycles write their records again, and inspect them.
+        // 3. All clients of the cycles write their records again, and search them.
         if confirmed >= LOOKS_BEFORE_REPORT {
             report(core, &look, &cycle, id, confirmed);
         }
@@ -155,7 +154,7 @@ pub(crate) fn look_for_deadlocks(
             // A client may be in a cycle that is not the shortest.
             clients.extend(stuck.entangled_with(id).into_iter().map(|id| id.client.clone()));
         }
-        // Without a newer record the next inspection compares with the inspection before.
+        // Without a newer record the next search compares with the search before.
         let last = match before {
             Some(before) if before.confirmed == confirmed => before.last,
             _ => Arc::clone(&look),
@@ -169,7 +168,7 @@ pub(crate) fn look_for_deadlocks(
     }
     for client in clients.iter().filter(|client| **client != own_client) {
         let Some(policy) = policy() else { break };
-        // The next inspection repeats a lost message.
+        // The next search repeats a lost message.
         drop(ask(core, &Revoke::name_waits(record_key(client)), &LockName::any(), &policy));
     }
     core.watchdog.record.name_waits();
@@ -264,15 +263,14 @@ pub(crate) fn owners_of(content: Content) -> Vec<LockOwner> {
     }
 }
 
-/// Whether the record of each client in a cycle was written since an earlier inspection.
+/// Whether the record of each client in a cycle was written since an earlier search.
 pub(crate) fn is_written_anew(before: &Look, now: &Look, cycle: &[&WaitId]) -> bool {
     let written = |look: &Look, id: &WaitId| look.clients.get(&id.client).map(|(_, at)| *at);
     // The server's clock may have been set back.
     cycle.iter().all(|id| written(before, id) != written(now, id))
 }
 
-/// Whether each wait of a cycle is for a hold of the next thread, and both inspections have the
-/// hold.
+/// Whether each wait of a cycle is for a hold of the next thread, and both searches have the hold.
 pub(crate) fn has_same_holds(before: &Look, now: &Look, cycle: &[&WaitId]) -> bool {
     let next = cycle.iter().cycle().skip(1);
     cycle.iter().zip(next).all(|(id, next)| {
@@ -296,7 +294,7 @@ fn blocking_owners(graph: &WaitGraph, id: &WaitId, next: &WaitId) -> BTreeSet<St
 /// Reports a cycle, once for this client. Ends the wait `own` if `own` is the victim.
 fn report(core: &ClientCore, look: &Look, cycle: &[&WaitId], own: &WaitId, confirmed: u32) {
     let waits = &core.holds.long_waits;
-    // A wait of this client that has ended since the inspection is in no cycle.
+    // A wait of this client that has ended since the search is in no cycle.
     let is_own = |id: &&&WaitId| id.client == own.client;
     let numbers: Vec<u64> = cycle.iter().filter(is_own).map(|id| id.number).collect();
     if !numbers.iter().all(|number| waits.contains(*number)) {
