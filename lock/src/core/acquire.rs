@@ -67,10 +67,10 @@ pub(crate) fn count_not_acquired(core: &ClientCore, spec: &LockSpec, error: Opti
     tracing::not_acquired(|| spec.shown_name(), spec.kind, end, error);
 }
 
-/// One try for a missing member of a red lock that has been held for `held_for`. `None` also if the
-/// member would be renewed beyond the longest hold, and while a release of the member's name is
-/// queued: an earlier hold there has to be released first, and the traces of one try have to be
-/// rolled back before the next try.
+/// One try for a missing member of a red lock held for `held_for`. `None` also if the member would
+/// be renewed beyond the longest hold, and while a release of the member's name is queued: an
+/// earlier hold there has to be released first, and the traces of one try have to be rolled back
+/// before the next try.
 pub(crate) fn acquire_missing(
     spec: &LockSpec,
     holder: &LocalHolder,
@@ -175,7 +175,7 @@ impl<'a> LockRequest<'a> {
         may_be_given.then_some(Recipient { name: &self.name, thread, watchdog })
     }
 
-    /// A guard of a hold of this client: one more guard of the holder's own hold, or the only guard
+    /// A guard of a hold of this client: another guard of the holder's own hold, or the only guard
     /// of a cached hold.
     fn reuse(&self) -> Result<Option<RawGuard>, Error> {
         let layout = self.spec.kind.layout();
@@ -186,7 +186,7 @@ impl<'a> LockRequest<'a> {
         }
     }
 
-    /// One more guard of the holder's own hold. `None` if the hold is lost.
+    /// Another guard of the holder's own hold. `None` if the hold is lost.
     fn nest(&self, hold: &Arc<Hold>) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
         let now = core.now();
@@ -240,7 +240,7 @@ impl<'a> LockRequest<'a> {
         if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(Some(guard)) }
     }
 
-    /// Sends the count of one more guard. `false` if the hold is lost.
+    /// Sends the count with another guard. `false` if the hold is lost.
     ///
     /// The count is absolute: a command that is sent twice has the effect of one. Redisson needs a
     /// latch key and a third round trip instead.
@@ -335,7 +335,7 @@ impl<'a> LockRequest<'a> {
         tracing::not_acquired(|| self.spec.shown_name(), self.spec.kind, end, None);
     }
 
-    /// An error if the hold would be watched and no thread would renew it.
+    /// An error if the hold would be watched and no thread would renew the hold.
     pub(crate) fn check_watchdog(&self) -> Result<(), Error> {
         let gone = self.lease.watched && self.core.watchdog.is_dead(&self.name);
         if gone { Err(Error::WatchdogGone) } else { Ok(()) }
@@ -360,7 +360,7 @@ pub(crate) struct LockTry<'a> {
     request: &'a LockRequest<'a>,
     /// Set if a named owner acquires.
     named: Option<&'a NamedAcquire<'a>>,
-    /// The hold that the last try has requested, or the first try will request.
+    /// The hold requested by the last try, or to be requested by the first.
     id: HoldId,
     mode: WaitMode,
     /// The owner of the write hold under which the holder reads.
@@ -369,7 +369,7 @@ pub(crate) struct LockTry<'a> {
     traces: Traces,
     /// How many tries were refused.
     refusals: u32,
-    /// The holder whose client was sent a revocation request, as it may have cached the lock.
+    /// The holder that may have cached the lock. Its client was sent a revocation request.
     asked: Option<AskedHolder>,
 }
 
@@ -481,7 +481,7 @@ impl<'a> LockTry<'a> {
         Some(busy.map_or(pause, |busy| busy.min(pause)))
     }
 
-    /// Makes the hold, gives it to the registry and to the watchdog, and makes the guard.
+    /// Makes the hold and the guard, and gives the hold to the registry and the watchdog.
     pub(crate) fn granted(
         &mut self,
         sent_at: Instant,

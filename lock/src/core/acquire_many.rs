@@ -1,4 +1,4 @@
-//! A single request that acquires many plain locks of a client.
+//! The acquire of many plain locks of a client in a single request.
 
 use std::sync::Arc;
 

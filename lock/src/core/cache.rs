@@ -27,7 +27,7 @@ use crate::ops::revoke::{RevocationRequest, Revoke};
 use crate::store::retry::RetryPolicy;
 use crate::waits::registry::{Recipient, WaitRegistry};
 
-/// Caches `hold`, whose last guard is gone, until `time` after it was first cached at most. Sends
+/// Caches `hold`, whose last guard is gone, until `time` after the first caching at most. Sends
 /// nothing. `false` if the hold is to be released.
 pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool {
     // If the clock panics, the hold is released.

@@ -59,7 +59,7 @@ pub(crate) enum Target {
     Redis(Box<Location>),
 }
 
-/// Whether a client connects when it starts.
+/// Whether a client connects at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartMode {
     /// Connects first, and checks the server.
@@ -241,7 +241,7 @@ impl ClientCore {
         }
     }
 
-    /// The server's user, as far as the settings name it.
+    /// The server's user, if named by the settings.
     pub(crate) fn user(&self) -> Option<String> {
         match &self.target {
             Target::Memory(_) => None,
@@ -278,7 +278,7 @@ impl ClientCore {
             .map_err(|error| error.failure.into_error_without_name("run id"))
     }
 
-    /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
+    /// Sends `operation` until the server answers, for [`Settings::retry_timeout`] at most.
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, CallError> {
         self.call_within(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
@@ -356,7 +356,7 @@ impl ClientCore {
         self.call_with_policy_at(now, operation, &policy)
     }
 
-    /// Sends `operation` to one server until it is answered, as [`call`](Self::call) does.
+    /// Sends `operation` to `server` until `server` answers, as [`call`](Self::call) does.
     pub(crate) fn call_on_server<O: Operation>(
         &self,
         server: ServerId,
@@ -392,7 +392,7 @@ impl ClientCore {
         answer
     }
 
-    /// The limits of a try that begins `now`. The try is repeated until the end of the wait, its
+    /// The limits of a try from `now` on. The try is repeated until the end of the wait, its
     /// cancellation or a shutdown, and for [`Settings::retry_timeout`] at most.
     pub(crate) fn policy_at<'a>(
         &'a self,
@@ -499,7 +499,7 @@ impl ClientCore {
         (released, kept, unreleased.into_iter().map(|id| id.name).collect())
     }
 
-    /// The locks with a hold, or with a release that no server has acknowledged.
+    /// The locks with a hold, or with an unacknowledged release.
     fn unreleased(&self) -> Vec<LockName> {
         let held: Vec<ReleaseId> =
             self.holds.all().iter().map(|hold| ReleaseId::from(hold.id())).collect();

@@ -40,8 +40,8 @@ use crate::store::retry::{RetryLimit, RetryPolicy, map_failure};
 /// The longest time of one search. The searching thread is late for its own wait meanwhile.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// How many searches have to confirm a cycle before its report, and before the end of one of its
-/// waits: by then the other clients have reported the cycle.
+/// How many searches have to confirm a cycle before its report, and before a wait of the cycle
+/// ends: by then all its clients have reported the cycle.
 ///
 /// A search confirms only if each record is newer than the record read by the search before. A
 /// client composes a record after the answer to the record before. So the record read by the third

@@ -1,4 +1,4 @@
-//! A longer lease for the caller's own holds, by the script that renews holds.
+//! A longer lease for the caller's own holds, by the script for renewals.
 
 use std::sync::Arc;
 use std::time::Instant;

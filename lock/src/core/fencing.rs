@@ -1,4 +1,4 @@
-//! Fencing tokens for holds that were acquired without a token.
+//! Fencing tokens for holds acquired without a token.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
 use crate::ops::by_kind::HoldId;
 
-/// The token of `hold`: the hold's own token, or a token that the server draws now.
+/// The token of `hold`: the hold's own token, or a token drawn by the server now.
 pub(crate) fn token_of(core: &ClientCore, hold: &Arc<Hold>) -> Result<u64, Error> {
     core.check(hold)?;
     if let Some(token) = hold.token() {

@@ -57,7 +57,7 @@ enum ThreadStage<'a> {
     Released(Arc<Hold>, Option<u32>),
 }
 
-/// A wait that ends only with a grant.
+/// A wait ended only by a grant.
 fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitRequest<'a> {
     let wait = WaitSpec { waits: true, deadline: None, cancel: None };
     let retries = RetryLimit::UntilAnswered;
@@ -327,7 +327,7 @@ impl SteppedClient {
         self.core.waits.join(&self.core.store, request)
     }
 
-    /// Begins a try, if it is the waiter's turn. Returns the wakes of the try.
+    /// Begins a try, if the waiter has the turn. Returns the wakes of the try.
     fn begin_try(&self, waiter: &mut Waiter<'_>) -> Option<Wakes> {
         let now = self.clock.now();
         let QueueLook::Step(Step::Try(wakes)) = waiter.look(now) else { return None };

@@ -11,10 +11,10 @@ use crate::error::LostReason;
 use crate::events::wakers::AwaitedEnd;
 use crate::model::fork::HomeProcess;
 
-/// A future that is ready when a guard's lock is lost, with the reason, or when the guard is gone,
-/// with `None`. Created by `lost_future` of [`LockGuard`](crate::LockGuard::lost_future),
-/// [`MultiGuard`](crate::MultiGuard::lost_future) or a watched
-/// [`Permit`](crate::Permit::lost_future).
+/// A future of the end of a guard's lock: ready when the lock is lost, with the reason, or when the
+/// guard is gone, with `None`. Created by `lost_future` of
+/// [`LockGuard`](crate::LockGuard::lost_future), [`MultiGuard`](crate::MultiGuard::lost_future) or
+/// a watched [`Permit`](crate::Permit::lost_future).
 ///
 /// The future works in each runtime, and without any. The future is independent of the guard: a
 /// program may move the future to another task, and the future may outlive the guard. Each guard

@@ -83,7 +83,7 @@ struct State {
     /// The thread's parker. `None` once the thread has ended: a manual clock waits for every
     /// parker.
     parker: Option<Parker>,
-    /// The callers that wait for the publication of the present counts.
+    /// The callers waiting for the publication of the present counts.
     waiting: Vec<Sender<Infallible>>,
     ends: bool,
 }
@@ -173,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Ends the thread and the wait of every caller, also of a caller that arrived meanwhile.
+    /// Ends the thread and the wait of every caller, also of a caller arriving meanwhile.
     fn end(&self) {
         let mut state = self.state.lock();
         state.parker = None;
@@ -309,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// Describes each metric, for exporters that show descriptions.
+    /// Describes each metric, for exporters with descriptions.
     fn describe(&self) {
         for (name, text) in COUNTERS {
             self.contain(|| metrics::describe_counter!(name, text));

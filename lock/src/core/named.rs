@@ -60,7 +60,7 @@ impl NamedObject {
     }
 }
 
-/// The error of a text that is not a number.
+/// The error of a text where a number is expected.
 pub(crate) fn not_a_number(name: &LockName) -> Error {
     Error::WrongType { key: name.shown(), found: "a string that is not a number".to_owned() }
 }

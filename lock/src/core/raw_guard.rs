@@ -51,7 +51,7 @@ pub(crate) enum Reuse {
     Cache(Duration),
 }
 
-/// Parts of a guard that are made at their first use.
+/// Parts of a guard, each made at its first use.
 #[derive(Default)]
 struct Extras {
     lost: OnceLock<Receiver<LostReason>>,
@@ -146,8 +146,7 @@ impl RawGuard {
         })
     }
 
-    /// A future that ends when the hold is over. An error if the thread for wakers cannot be
-    /// started.
+    /// A future of the end of the hold. An error if the thread for wakers cannot be started.
     pub(crate) fn lost_future(&self) -> Result<LostFuture, Error> {
         if !self.core.is_current() {
             return Ok(LostFuture::forked());
@@ -198,7 +197,7 @@ impl RawGuard {
         RevocationFuture::of(self.revocation(), &self.core.wakers)
     }
 
-    /// The thread that wakes the tasks awaiting the loss.
+    /// The thread for wakers, which wakes the tasks awaiting the loss.
     pub(crate) fn wakers(&self) -> Arc<WakerThread> {
         Arc::clone(&self.core.wakers)
     }
@@ -290,7 +289,7 @@ impl RawGuard {
         if self.core.is_current() { self.hold.token() } else { None }
     }
 
-    /// The fencing token of the hold, which the server draws unless the hold has one.
+    /// The fencing token of the hold, drawn by the server unless the hold has a token.
     pub(crate) fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         token_of(&self.core, &self.hold)
@@ -436,7 +435,7 @@ impl View {
         self.hold.lost_reason().is_some()
     }
 
-    /// How the hold was lost, once it is over.
+    /// The error with the reason of the loss, once the hold is over.
     pub(crate) fn lost(&self) -> Error {
         let reason = self.hold.lost_reason().unwrap_or_else(|| self.hold.reason_of_end());
         Error::Lost { name: self.hold.name.shown(), reason }

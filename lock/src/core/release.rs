@@ -46,8 +46,7 @@ enum PendingRelease {
     },
 }
 
-/// The shortest time for a release that begins after a deadline. Most releases are answered within
-/// it.
+/// The shortest time for a release begun after a deadline. Most releases are answered sooner.
 pub(crate) const SHORTEST_RELEASE: Duration = Duration::from_millis(50);
 
 /// Makes the next waiting thread of this client the holder, after the last guard of a thread. Sends
@@ -253,8 +252,8 @@ impl ReleaseInProgress {
         self.send(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
-    /// Sends the release in one attempt that ends within `timeout`. If `timeout` is zero, queues
-    /// the release.
+    /// Sends the release in one attempt, within `timeout`. If `timeout` is zero, queues the
+    /// release.
     pub(crate) fn send_within(mut self, timeout: Duration) -> Result<(), Error> {
         let timeout = timeout.min(self.core.settings.command_timeout);
         if timeout.is_zero() {
@@ -342,7 +341,7 @@ impl ReleaseInProgress {
         }
     }
 
-    /// The operation that ends the hold on the server if sent `now`.
+    /// The operation to send `now`, which ends the hold on the server.
     fn operation(&self, no: ReleaseNo, now: Instant) -> ReleaseOp {
         let operation = self.core.watchdog.releases.ledger().operation(no, now);
         operation.unwrap_or_else(|| self.hold.id().release())
@@ -383,8 +382,7 @@ impl ReleaseInProgress {
 pub(crate) struct ReleaseBatch {
     core: Arc<ClientCore>,
     first: LockName,
-    /// If the batch is dropped before it was sent, as when the clock panics, these releases finish
-    /// themselves.
+    /// If the batch is dropped unsent, as when the clock panics, these releases finish themselves.
     releases: Vec<ReleaseInProgress>,
     nos: Vec<ReleaseNo>,
     operation: ReleaseOp,
@@ -418,7 +416,7 @@ impl ReleaseBatch {
         Ok(Self { core, first: name, releases, nos, operation, parts })
     }
 
-    /// Sends the batch, for `timeout` at most, and returns the first verdict that is an error.
+    /// Sends the batch, for `timeout` at most, and returns the first error among the verdicts.
     pub(crate) fn send(mut self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         let timeout = match limit {
             RetryLimit::UntilAnswered => timeout.min(self.core.settings.retry_timeout()),
@@ -453,7 +451,7 @@ impl ReleaseBatch {
         }
     }
 
-    /// Waits for the answer, and returns the first verdict that is an error.
+    /// Waits for the answer, and returns the first error among the verdicts.
     fn wait(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         let Self { core, first, nos, operation, parts, .. } = self;
         let sent = send_releases(core, nos, operation, first, (timeout, limit), |_| true);

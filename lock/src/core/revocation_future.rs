@@ -13,8 +13,8 @@ use crate::events::wakers::WakerThread;
 use crate::hold::revocation::{Revocation, RevocationSignal};
 use crate::model::fork::HomeProcess;
 
-/// A future that is ready when a program requests a guard's lock, with the request, or when the
-/// guard is gone, with `None`. Created by `revocation_future` of
+/// A future of a request for a guard's lock: ready when a program requests the lock, with the
+/// request, or when the guard is gone, with `None`. Created by `revocation_future` of
 /// [`LockGuard`](crate::LockGuard::revocation_future) or
 /// [`MultiGuard`](crate::MultiGuard::revocation_future).
 ///

@@ -33,7 +33,7 @@ pub(crate) struct LockSpec {
     /// How long a hold stays with the client between two uses.
     cache: Option<Duration>,
     pub(crate) backoff: Backoff,
-    /// How often to send a try that is not answered.
+    /// How often to send a try without an answer.
     pub(crate) retries: RetryLimit,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct LeasePolicy {
     pub(crate) watched: bool,
 }
 
-/// The effect of an acquire by a holder that has the lock.
+/// The effect of an acquire by the lock's present holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nesting {
     /// The holder gets another guard.

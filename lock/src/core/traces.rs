@@ -31,7 +31,7 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Records the result of a try that was to be answered by `due`.
+    /// Records the result of a try, which was to be answered by `due`.
     pub(crate) fn record<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
         let copies = match result {
             Ok(answer) => answer.late_copy_deadline,
@@ -55,7 +55,7 @@ impl Traces {
         may_draw && !self.must_roll_back
     }
 
-    /// Whether an acquire that ends now without a grant is rolled back.
+    /// Whether an acquire is rolled back if it ends now without a grant.
     pub(crate) fn need_roll_back(&self) -> bool {
         Leftover::of(self.must_roll_back, self.late_copy_deadline) != Leftover::Nothing
     }
@@ -81,7 +81,7 @@ impl Traces {
     }
 }
 
-/// The possible remains on the server of an acquire that ended without a guard.
+/// The possible remains on the server of an acquire without a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leftover {
     Nothing,
@@ -122,7 +122,7 @@ pub(crate) fn roll_back(core: &ClientCore, release: Release, answer_due: Option<
     releases.wait_for(no, rollback_time(core.now(), answer_due));
 }
 
-/// How long to wait for a roll-back: not at all for a server that did not answer; otherwise until
+/// How long to wait for a roll-back: not at all without an answer of the server; otherwise until
 /// [`SHORTEST_CALL`] after the acquire's end, and for one round trip at most.
 fn rollback_time(now: Instant, answer_due: Option<Instant>) -> Duration {
     let left = |due: Instant| (due + SHORTEST_CALL).saturating_duration_since(now);

@@ -26,7 +26,7 @@ use crate::waits::registry::Recipient;
 /// connection of the reply.
 const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A request that the server may refuse for now.
+/// A request to the server, with a grant or a refusal for now.
 pub(crate) trait Try {
     /// The result of a grant.
     type Grant;
@@ -75,12 +75,12 @@ pub(crate) struct WaitRequest<'a> {
     pub(crate) recipient: Option<Recipient<'a>>,
     /// Set if a named owner waits. Its other threads may be granted the lock.
     pub(crate) named: Option<&'a NamedAcquire<'a>>,
-    /// The owners that have to release the name first. `None`: no owner, as for a changed status.
+    /// The owners whose release is needed for a grant. `None`: no owner, as for a changed status.
     pub(crate) need: Option<Need>,
 }
 
 impl<'a> WaitRequest<'a> {
-    /// A wait of a caller that receives no holds from other threads.
+    /// A wait of a caller without hand-overs from other threads.
     pub(crate) fn new(
         name: &'a LockName,
         channel: &'a Arc<str>,
@@ -196,7 +196,7 @@ pub(crate) fn wait_for_own_releases(
     !is_over
 }
 
-/// The end of a wait that began at the mark and was refused. An error if a release of this client
+/// The end of a refused wait. The wait began at the mark. An error if a release of this client
 /// explains the refusals: the lock may be free, and a caller with `None` would skip work that no
 /// thread does.
 fn not_granted<G>(
@@ -219,8 +219,8 @@ pub(crate) fn unacknowledged_release() -> Error {
     Error::OutcomeUnknown { operation: "release", reason: reason.into() }
 }
 
-/// The error of a waiter that sent nothing: other waiters were ahead in the queue, and the server
-/// has answered none of their tries since the wait began. `failure` is their last error.
+/// The error of a waiter without a try: waiters were ahead in the queue, and the server has
+/// answered none of their tries since the wait began. `failure` is their last error.
 pub(crate) fn unanswered(core: &ClientCore, failure: Option<Error>) -> Error {
     let reason = match failure {
         Some(Error::OutcomeUnknown { reason, .. }) => reason,

@@ -147,8 +147,7 @@ enum QueueLook {
     HandedOver(Arc<Hold>),
 }
 
-/// By when a waiter with a deadline needs an answer of the server, to its own or another waiter's
-/// try.
+/// By when a waiter with a deadline needs an answer of the server, to this or another waiter's try.
 #[derive(Clone, Copy, Debug)]
 struct AnswerBy {
     /// When to request an answer, if none has arrived: after a quarter of the time. Many short
@@ -172,8 +171,8 @@ impl AnswerBy {
 /// The progress of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaiterState {
-    /// No other thread waited at its arrival. The waiter tries, and is in no queue unless a thread
-    /// has inspected the queues since.
+    /// No thread waited before. The waiter tries, and is in no queue unless a thread has inspected
+    /// the queues since.
     Lone,
     /// The waiter is in its queue.
     Queued,
@@ -198,7 +197,7 @@ pub(crate) struct Waiter<'a> {
     /// Set for the first sleep; from the start if the waiter knows the holder.
     parker: Option<Parker>,
     answer_by: Option<AnswerBy>,
-    /// The try under way: the wakes behind it, and when it began.
+    /// The try under way: its wakes, and its beginning.
     trying: Option<(Wakes, Instant)>,
     /// The shortest round trip so far; `None` before the first.
     round_trip: Option<Duration>,
@@ -340,8 +339,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Reports a try without an answer, or with an error that applies to all waiters. The error
-    /// ends this wait.
+    /// Reports a try without an answer, or with an error for all waiters. The error ends this wait.
     pub(crate) fn failed(&self, error: Error) -> WaitEnd {
         // If the try was cut off, the server is not to blame. The attempt rolls back its traces.
         if let Some(end) = self.end() {
@@ -361,8 +359,8 @@ impl Waiter<'_> {
         self.state != WaiterState::Left
     }
 
-    /// Whether this waiter, during a search for deadlocks, would not go on sleeping: it was given a
-    /// hold, has a reason to try, or the wait is over.
+    /// Whether this waiter, during a search for deadlocks, would not go on sleeping: the waiter was
+    /// given a hold, has a reason to try, or the wait is over.
     pub(crate) fn has_work(&self) -> bool {
         let now = self.registry.clock.now();
         self.end().is_some()
@@ -395,7 +393,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Whether it is time to search for deadlocks, and this waiter is to do so.
+    /// Whether this waiter is to search for deadlocks now.
     fn takes_look(&self, now: Instant) -> bool {
         matches!(&self.listing, Listing::Listed(listed) if listed.takes_look(now))
     }
@@ -441,7 +439,7 @@ impl Waiter<'_> {
         self.parker = Some(parker);
     }
 
-    /// The next step: by the queue, or with a hold that was given to the waiter.
+    /// The next step: by the queue, or with a hold given to the waiter.
     fn look(&mut self, now: Instant) -> QueueLook {
         if self.state == WaiterState::Lone {
             return QueueLook::Step(Step::Try(Wakes::FIRST));
@@ -556,7 +554,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Leaves a given, unused hold to a renewal thread, which releases it.
+    /// Leaves the release of a given, unused hold to a renewal thread.
     fn end_given(&self, hold: &Arc<Hold>) {
         if let Some(recipient) = self.recipient {
             hold.remove_guard(true);

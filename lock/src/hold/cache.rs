@@ -23,7 +23,7 @@ pub(crate) struct HoldCache {
     limit: usize,
     /// Whether an acquire has requested a cacheable lock.
     is_used: AtomicBool,
-    /// The holds that are cached, or were since the server granted them, by when they became idle.
+    /// The holds cached now, or earlier since their grant, by the beginning of their idle time.
     listed: Mutex<BinaryHeap<Listed>>,
     /// The length of the list. Acquires search no further if the length is zero.
     count: Gauge,
@@ -68,7 +68,7 @@ const WANTED_FOR: Duration = Duration::from_secs(1);
 /// The largest number of remembered names.
 const MAX_WANTED: usize = 1024;
 
-/// A hold in the list, with the time when it became idle, or was last found in use.
+/// A hold in the list, with the beginning of its idle time, or the last time found in use.
 #[derive(Debug)]
 struct Listed {
     since: Instant,
@@ -207,7 +207,7 @@ impl HoldCache {
     }
 }
 
-/// Whether a request that arrived at `since` counts.
+/// Whether a request of the time `since` counts.
 pub(crate) fn is_fresh(since: Instant, now: Instant) -> bool {
     now.saturating_duration_since(since) < WANTED_FOR
 }

@@ -28,9 +28,9 @@ use crate::ops::value::ServerTime;
 
 /// The rest of the work after [`Hold::cache`].
 pub(crate) struct Cached {
-    /// Until when the hold may be cached, if it was cached for the first time.
+    /// Until when the hold may be cached, after the first caching.
     pub(crate) until: Option<Instant>,
-    /// Whether the hold is in the list of holds that are or were cached.
+    /// Whether the hold is in the list of present and former cached holds.
     pub(crate) is_listed: bool,
     /// The last holder's listeners, to be dropped with nothing locked.
     #[expect(dead_code, reason = "dropped by whoever gets it")]
@@ -50,9 +50,9 @@ pub(crate) struct Hold {
     late_copy_deadline: Option<Box<ServerTime>>,
     state: Mutex<State>,
     /// Zero, unless a renewal has become due since the last grant: one if the renewal has no
-    /// answer, and more if the server refused it, by the number of the code.
+    /// answer, and more after a refusal by the server, by the number of the code.
     unanswered: AtomicU8,
-    /// Whether a renewal was left out since the last grant, because it would have exceeded the
+    /// Whether a renewal was left out since the last grant, as a renewal would have exceeded the
     /// longest hold.
     at_limit: AtomicBool,
     /// Whether the hold was reported to last long.
@@ -100,8 +100,8 @@ impl Hold {
         }
     }
 
-    /// The same hold, as the continuation of a hold that started at `since`: the longest time
-    /// counts from there.
+    /// The same hold, as the continuation of a hold started at `since`: the longest time counts
+    /// from there.
     pub(crate) fn started_at(mut self, since: Instant) -> Self {
         if let Some(until) = self.validity.until() {
             self.validity = Validity::new(since.min(until), until);
@@ -114,7 +114,7 @@ impl Hold {
         HoldId { kind: self.kind, name: self.name.clone(), owner: self.owner.clone() }
     }
 
-    /// Whether `holder` has the hold, and may nest it.
+    /// Whether `holder` has the hold, and so may nest the hold.
     pub(crate) fn belongs_to(&self, holder: &LocalHolder) -> bool {
         let named = matches!(holder, LocalHolder::Named(_));
         named == self.has_named_holder && {
@@ -246,7 +246,7 @@ impl Hold {
         state.is_cached() && state.cache_until() <= nanos
     }
 
-    /// Until when the hold may be cached, and whether it is cached. `None` if never cached.
+    /// Until when the hold may be cached, and whether the hold is cached. `None` if never cached.
     pub(crate) fn cache_until(&self) -> Option<(Instant, bool)> {
         let state = self.state.lock();
         let until = state.cache_until();
@@ -259,7 +259,7 @@ impl Hold {
         state.is_cached().then(|| self.since_of(&state))
     }
 
-    /// Sets whether the hold is in the list of holds that are or were cached. Returns the value
+    /// Sets whether the hold is in the list of present and former cached holds. Returns the value
     /// before.
     pub(crate) fn set_listed(&self, is_listed: bool) -> bool {
         let mut state = self.state.lock();
@@ -277,8 +277,8 @@ impl Hold {
         self.remaining(now) >= lease.least_remaining()
     }
 
-    /// Whether the hold has a watched guard and is certainly valid, so that its end will be
-    /// noticed.
+    /// Whether the hold has a watched guard and is certainly valid, so the watchdog will notice the
+    /// end.
     pub(crate) fn is_in_use(&self, now: Instant) -> bool {
         let is_guarded = {
             let state = self.state.lock();
@@ -363,9 +363,9 @@ impl Hold {
         self.state.lock().guards
     }
 
-    /// Adds a guard, before the request for its `lease`, so that the hold lives until the reply.
-    /// After a failure the caller [removes](Self::remove_guard) the guard. Returns how many guards
-    /// there are, or `None` if the last guard is gone or the hold is over.
+    /// Adds a guard, before the request for its `lease`, so the hold lives until the reply. After a
+    /// failure the caller [removes](Self::remove_guard) the guard. Returns how many guards there
+    /// are, or `None` if the last guard is gone or the hold is over.
     ///
     /// Of two threads with one named owner, one nesting and one releasing, either the hold lives on
     /// or the nesting thread sees the end.
@@ -388,7 +388,7 @@ impl Hold {
         self.state.lock().remove_guard(watched)
     }
 
-    /// The lease that a renewal should ask for, or `None` if no guard is watched.
+    /// The lease for a renewal, or `None` if no guard is watched.
     pub(crate) fn watched_lease(&self) -> Option<Lease> {
         self.state.lock().watched_lease()
     }
@@ -488,7 +488,7 @@ impl Hold {
         (!self.long_reported.load(Ordering::Relaxed)).then_some(at)
     }
 
-    /// The report that the hold has lasted for `long` at `now`. Only once.
+    /// The report of a hold of at least `long` at `now`. Only once.
     pub(crate) fn report_long(&self, now: Instant, long: Option<Duration>) -> Option<HeldLock> {
         long?;
         // Locked, so that the report is about one holder.
@@ -715,8 +715,8 @@ impl Hold {
         self.state.lock().lost()
     }
 
-    /// A channel that receives the reason of a loss. The channel closes without a reason at a
-    /// release, or when the listener is [removed](Self::remove_listener).
+    /// A channel for the reason of a loss. The channel closes without a reason at a release, or
+    /// when the listener is [removed](Self::remove_listener).
     pub(crate) fn listen(&self) -> (Receiver<LostReason>, Option<ListenerId>) {
         let (sender, receiver) = LossSender::new();
         (receiver, self.add_listener(sender))
@@ -750,14 +750,14 @@ impl Hold {
         }
     }
 
-    /// Drops the listener of a guard that is gone, unless the listener was notified.
+    /// Drops the listener of an ended guard, unless the listener was notified.
     pub(crate) fn remove_listener(&self, id: ListenerId) {
         let removed = self.state.lock().take_listener(id);
         // With nothing locked.
         drop(removed);
     }
 
-    /// Drops the listener of a group that the hold has left, unless the listener was notified.
+    /// Drops the listener of a group left by the hold, unless the listener was notified.
     pub(crate) fn remove_group_listener(&self, listener: &Arc<dyn HoldListener>) {
         let removed = self.state.lock().take_group_listener(listener);
         // With nothing locked.

@@ -1,4 +1,4 @@
-//! Listeners for the loss of a hold, or for a request to release it.
+//! Listeners for the loss of a hold, or for a request to release the hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) trait HoldListener: fmt::Debug + Send + Sync {
     fn on_revocation(&self, _revocation: &Revocation) {}
 }
 
-/// Notified when a hold of this client is over and no caller releases it.
+/// Notified of the end of a hold of this client without a release by a caller.
 pub(crate) trait EndListener: fmt::Debug + Send + Sync {
     /// A hold of this name is over. Called with no lock held, on any thread, also on a ticker or a
     /// renewal thread: the listener does not wait, and reads no clock.

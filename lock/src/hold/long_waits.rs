@@ -72,9 +72,9 @@ pub(crate) struct ListedUntilDropped<'a> {
     number: u64,
 }
 
-/// The holds of the current thread that it cannot release while it waits. Not among them are
-/// unrenewed holds, which end by themselves, permits, which any thread may give back, and a hold
-/// given to the thread since its wait began, which ends the wait.
+/// The holds which the current thread cannot release during its wait. Not among them are unrenewed
+/// holds, which end by themselves, permits, which any thread may give back, and a hold given to the
+/// thread since its wait began, which ends the wait.
 fn held_by_thread(holds: &HoldRegistry, began: Instant, now: Instant) -> Vec<ThreadHold> {
     let holder = LocalHolder::Thread(thread::current().id());
     let mut own = Vec::new();
@@ -227,7 +227,7 @@ impl ListedUntilDropped<'_> {
         self.waits.list.lock().look_at
     }
 
-    /// Whether it is time to search for deadlocks. True for a single waiter.
+    /// Whether a search for deadlocks is due. True for a single waiter.
     pub(crate) fn takes_look(&self, now: Instant) -> bool {
         let mut list = self.waits.list.lock();
         let is_due = list.look_at.take_if(|at| *at <= now).is_some();

@@ -1,6 +1,5 @@
-//! The acquires of named owners that are under way. Several threads of one owner may acquire the
-//! same lock at the same time. They try at the server in turns, and a grant to one thread is the
-//! hold of all.
+//! The present acquires of named owners. Several threads of one owner may acquire the same lock at
+//! the same time. They try at the server in turns, and a grant to one thread is the hold of all.
 //!
 //! A turn covers a try, not an acquire: in a queue of acquires a single try would wait behind a
 //! sleeping thread. The owner on the server is new for each hold, as for any holder.

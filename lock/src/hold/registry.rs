@@ -25,9 +25,9 @@ pub(crate) struct HoldRegistry {
     names: RandomState,
     /// The number of holds in all shards.
     count: Gauge,
-    /// The acquires that may nest a new hold.
+    /// The acquires of named owners, which may nest a new hold.
     pub(crate) named: NamedAcquires,
-    /// The holds that are cached.
+    /// The cached holds.
     pub(crate) cache: HoldCache,
     /// The long waits of threads.
     pub(crate) long_waits: LongWaits,
@@ -38,7 +38,7 @@ pub(crate) struct HoldRegistry {
 pub(crate) enum FoundHold {
     /// The hold of the same holder.
     Own(Arc<Hold>),
-    /// A hold that was cached. Another thread may have taken it since.
+    /// A cached hold. Another thread may have taken the hold since.
     Cached(Arc<Hold>),
 }
 
@@ -47,7 +47,7 @@ const SHARDS: usize = 64;
 /// Holds by the hash of the name: the hash is computed once, and the name is stored once.
 type Shard = HashMap<u64, HoldsOfHash, BuildHasherDefault<HashedKey>>;
 
-/// The hasher of a key that is a hash.
+/// The hasher of a key, which is a hash.
 #[derive(Debug, Default)]
 struct HashedKey(u64);
 

@@ -1,4 +1,4 @@
-//! The part of a hold that changes under its mutex.
+//! The part of a hold protected by its mutex.
 
 use std::mem;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl State {
     }
 }
 
-/// Fields that few holds use.
+/// Fields used by few holds.
 #[derive(Debug, Default)]
 pub(crate) struct ColdFields {
     /// How the hold was lost; `None` if not lost.
@@ -70,7 +70,7 @@ pub(crate) struct ColdFields {
     /// Until when the hold may be cached, in nanoseconds after the start of the hold. Zero before
     /// the first caching.
     pub(crate) cache_until: u64,
-    /// Whether the hold is in the list of holds that are or were cached.
+    /// Whether the hold is in the list of present and former cached holds.
     pub(crate) is_listed: bool,
     /// Whether another client has requested the lock: the hold is not cached any more.
     pub(crate) is_wanted: bool,

@@ -1,4 +1,4 @@
-//! Threads of this process that wait for a name: their queue, the registry of all queues, and the
+//! Threads of this process, waiting for a name: their queue, the registry of all queues, and the
 //! hand-over of a lock from thread to thread.
 
 pub(crate) mod hand_over;

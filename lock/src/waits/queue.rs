@@ -73,7 +73,7 @@ impl Ticket {
 pub(crate) enum JoinMode {
     /// The waiter waits for its turn.
     Queues,
-    /// The waiter waits for its turn, and knows that this client holds the lock.
+    /// The waiter waits for its turn, and knows the holder, a thread of this client.
     KnowsHolder,
     /// The waiter tries once, although the waiters before were refused.
     TriesOnce,
@@ -271,9 +271,8 @@ impl WaitQueue {
         self.yielding.confirmed();
     }
 
-    /// The waiter to which a holder of this client may give its hold: the first waiter, unless it
-    /// is in a call or was given a hold. No waiter behind it is eligible, as the first would be
-    /// skipped.
+    /// The next recipient of a hold from a holder of this client: the first waiter, unless in a
+    /// call or with a given hold. No waiter behind it is eligible, as the first would be skipped.
     pub(crate) fn next_recipient(&self) -> Option<Ticket> {
         let first = self.waiters.front()?;
         (first.calling_since.is_none() && !first.has_hold).then_some(first.ticket)
@@ -312,21 +311,21 @@ impl WaitQueue {
         std::mem::take(&mut self.is_unwatched)
     }
 
-    /// The first waiter that is not calling: the leader, if asleep. Needs no `now`.
+    /// The first waiter outside of a call: the leader, if asleep. Needs no `now`.
     pub(crate) fn first_asleep(&self) -> Option<Ticket> {
         let mut asleep = self.waiters.iter().filter(|waiter| waiter.is_able());
         asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
     }
 
-    /// Whether this waiter has an answer: since it joined, the server has refused all waiters by an
-    /// answer to any of them, or this client held the lock.
+    /// Whether this waiter has an answer: since the waiter joined, the server has refused all
+    /// waiters by an answer to any of them, or this client held the lock.
     pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
         self.place(ticket)
             .and_then(|place| self.waiters.get(place))
             .is_some_and(|waiter| waiter.answers < self.answers)
     }
 
-    /// Requests an answer: this waiter has none, and a quarter of its time is over. Unless a call
+    /// Requests an answer: `ticket` has no answer, and a quarter of the time is over. Unless a call
     /// is under way, the leader tries, as after a message: one answer serves all.
     pub(crate) fn ask(&mut self, ticket: Ticket, now: Instant) {
         if let Some(waiter) = self.waiter_mut(ticket) {
@@ -338,12 +337,12 @@ impl WaitQueue {
         }
     }
 
-    /// The waiters that have requested an answer.
+    /// The waiters which have requested an answer.
     pub(crate) fn asking(&self) -> impl Iterator<Item = Ticket> + use<'_> {
         self.waiters.iter().filter(|waiter| waiter.asks).map(|waiter| waiter.ticket)
     }
 
-    /// The waiter that may try.
+    /// The waiter allowed to try.
     pub(crate) fn leader(&self, now: Instant) -> Option<Ticket> {
         self.waiters.get(self.leader_place(now)?).map(|waiter| waiter.ticket)
     }
@@ -369,8 +368,8 @@ impl WaitQueue {
         self.waiters.iter().map(|waiter| waiter.ticket)
     }
 
-    /// The first waiter, not stuck in a call, that calls or has a reason to try; else the first
-    /// waiter not stuck.
+    /// Among the waiters not stuck in a call, the first waiter with a call or a reason to try; else
+    /// the first.
     fn leader_place(&self, now: Instant) -> Option<usize> {
         let busy = |waiter: &QueuedWaiter| {
             waiter.calling_since.is_some() || waiter.is_due(self.wakes, self.covered)
@@ -382,14 +381,14 @@ impl WaitQueue {
         Some(place)
     }
 
-    /// The first waiter that is neither the leader nor stuck. The deputy checks now and then
-    /// whether the leader is stuck. All waiters behind sleep until woken.
+    /// The first waiter except the leader, among the waiters not stuck. The deputy checks now and
+    /// then whether the leader is stuck. All waiters behind sleep until woken.
     fn deputy_place(&self, now: Instant) -> Option<usize> {
         let leader = self.leader_place(now)?;
         self.able(now).map(|(place, _)| place).find(|place| *place != leader)
     }
 
-    /// The waiters that may try and are not stuck in a call, with their places.
+    /// The waiters allowed to try and not stuck in a call, with their places.
     fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &QueuedWaiter)> {
         self.waiters.iter().enumerate().filter(move |(_, waiter)| {
             let is_stuck = |since| now.saturating_duration_since(since) >= self.poll_bound;

@@ -64,7 +64,7 @@ pub(crate) struct WaitRegistry {
     pub(crate) shutdown: ShutdownState,
     /// Only waiters lock the mutex directly: other code uses [`channels`](Self::channels).
     pub(crate) channels: Mutex<Channels>,
-    /// Threads that sleep here, or have slept and are about to try again.
+    /// Threads asleep here, or about to try again after a sleep.
     pub(crate) sleepers: Gauge,
     /// How often a hold was handed over.
     pub(crate) hand_overs: AtomicU64,
@@ -148,7 +148,7 @@ impl WaitRegistry {
         self.shutdown.has_begun()
     }
 
-    /// Threads that sleep here, or have slept and are about to try again.
+    /// Threads asleep here, or about to try again after a sleep.
     pub(crate) fn waiters(&self) -> usize {
         self.sleepers.now()
     }
@@ -257,7 +257,7 @@ pub(crate) struct Recipient<'a> {
     pub(crate) name: &'a LockName,
     /// The waiter's thread, which would be the holder. `None`: the thread with the guard.
     pub(crate) thread: Option<ThreadId>,
-    /// Ends a given hold that the waiter does not take.
+    /// Ends a given hold, unless taken by the waiter.
     pub(crate) watchdog: &'a Watchdog,
 }
 
@@ -275,10 +275,10 @@ pub(crate) struct Channels {
     lone: Option<LoneWaiter>,
 }
 
-/// A waiter that arrived while no thread waited, and has no answer yet. Usually the waiter is
-/// granted before another thread arrives. So the waiter is in no queue until a thread inspects the
-/// queues, by [`WaitRegistry::channels`]: the queue is new, so the ticket and the wakes of the try
-/// are known beforehand.
+/// The only waiter of the client on arrival, without an answer yet. Usually the waiter is granted
+/// before another thread arrives. So the waiter is in no queue until a thread inspects the queues,
+/// by [`WaitRegistry::channels`]: the queue is new, so the ticket and the wakes of the try are
+/// known beforehand.
 #[derive(Debug)]
 struct LoneWaiter {
     channel: Arc<str>,
@@ -360,7 +360,7 @@ pub(crate) struct ChannelQueue {
     pub(crate) failure: Option<Error>,
 }
 
-/// A waiter that sleeps, or has slept.
+/// A waiter asleep, now or earlier.
 #[derive(Debug)]
 pub(crate) struct WaitingThread {
     pub(crate) parker: Parker,
