@@ -1,7 +1,7 @@
 //! One acquire of any kind of lock, from the holder's own hold to the guard.
 //!
 //! [`acquire`] re-enters a hold of the holder. Otherwise [`wait_for`] tries at the server, once or
-//! whenever the wait queue says so. A [`LockRequest`] has the caller's wishes, and never changes. A
+//! whenever the wait queue says so. A [`LockRequest`] has the parameters, and never changes. A
 //! [`LockTry`] has the progress of the acquire. Dropping the [`LockTry`] of a failed acquire rolls
 //! back its possible traces on the server: a try without a reply may still run there, until its
 //! not-after. So an acquire which was sent twice, granted and released before its first copy
@@ -120,7 +120,7 @@ fn acquire_since(
     Ok(wait_for(core, waiting, &mut attempt)?.granted)
 }
 
-/// The caller's wishes: which lock, for whom and for how long. A request never changes.
+/// The parameters of an acquire: which lock, for whom and for how long. A request never changes.
 pub(crate) struct LockRequest<'a> {
     core: &'a Arc<ClientCore>,
     spec: &'a LockSpec,
@@ -465,7 +465,7 @@ impl<'a> LockTry<'a> {
         (self.id.name.clone(), self.id.owner.clone())
     }
 
-    /// Counts a refusal. Returns how long to sleep; `None` without a limit.
+    /// Counts a refusal. Returns how long to sleep; `None` if unknown.
     fn refused(&mut self, busy: Option<Duration>) -> Option<Duration> {
         let refusals = self.refusals;
         self.refusals = refusals.saturating_add(1);

@@ -9,7 +9,7 @@
 //!
 //! The check is at the edge: where a call gets the client ([`ClientCore::running`]), where a guard
 //! is queried or released, and in the drops of the client, of the guards, and of types with threads
-//! or channels. `getpid` takes 80 ns. Its id is the same for a process and the first process of a
+//! or channels. `getpid` takes 80 ns. The id is the same for a process and the first process of a
 //! new PID namespace, if the parent was the first of its own namespace, and for a descendant with
 //! the reused id of an ended ancestor. Such a child is not recognized. No child can recover from a
 //! fork during a thread's start or end either: the standard library holds a lock then.

@@ -3,9 +3,10 @@
 //!
 //! A thread that has waited for a second lists its wait and the names of its holds. A renewal
 //! thread writes the wait into the client's record. Upon the reply one of the waiting threads
-//! searches all waits for a cycle, so no extra thread exists. Only a new wait can complete a cycle.
-//! If two waits complete a cycle together, the client of the later record finds the cycle, so one
-//! search for each write is enough. A cycle counts when several searches have seen the cycle.
+//! searches all waits for a cycle, so no extra thread is needed. Only a new wait can complete a
+//! cycle. If two waits complete a cycle together, the client of the later record finds the cycle,
+//! so one search for each write is enough. A cycle counts when several searches have seen the
+//! cycle.
 //!
 //! A wait is stuck if a stuck thread holds the lock. A hold counts if a thread has it, as the
 //! thread cannot release the hold during the wait, and if the hold is renewed: any other hold ends

@@ -17,7 +17,7 @@ use crate::store::retry::{CallError, RetryLimit};
 /// If one more guard `is_watched` from now on, the watchdog renews the hold with `lease`.
 ///
 /// Returns [`Error::Lost`] if the hold is lost, and [`Error::WatchdogGone`] if no thread would
-/// renew a watched guard.
+/// renew a watched guard. If the call fails, returns the error of the call.
 pub(crate) fn extend(
     core: &ClientCore,
     hold: &Arc<Hold>,

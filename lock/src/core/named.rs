@@ -30,8 +30,8 @@ impl NamedObject {
         Self { core, name: prefix.name(name) }
     }
 
-    /// The same object. If its keys, by `derive`, collide with the keys of another name used by the
-    /// client, each use is an error.
+    /// The same object. Each use is an error if its keys, by `derive`, collide with the keys of
+    /// another name of the client.
     pub(crate) fn sharing(mut self, derive: fn(&LockName) -> Arc<str>) -> Self {
         self.name = self.name.and_then(|name| self.core.shared_keys.claim(name, derive));
         self

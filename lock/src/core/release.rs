@@ -4,7 +4,7 @@
 //! is sent. Then the caller sends the release, and waits for the reply in
 //! [`ReleaseInProgress::send`] but not in [`ReleaseInProgress::send_on_drop`]; or the renewal
 //! worker sends the release. Each release without an acknowledgement is queued with the watchdog,
-//! until the server acknowledges it or its hold's lease has expired.
+//! until the server has acknowledged the release or the hold's lease has expired.
 //!
 //! A drop returns when its bytes are in the kernel, as only bad news in the reply matters: this
 //! saves a tenth of an uncontended lock and drop on one core, and half where client and server have

@@ -94,7 +94,7 @@ pub(crate) enum TimerSlot {
     /// On the wheel, with the time of the next action, in nanoseconds after the start of the hold.
     /// While a renewal is unanswered, the time of its first attempt.
     Scheduled(TimerKey, u64),
-    /// Off the wheel for ever.
+    /// Never on the wheel again.
     Removed,
 }
 

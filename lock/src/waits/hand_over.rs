@@ -7,9 +7,9 @@
 //! clock time stands still: then the budget is a number of hand-overs, and no waiter yields.
 //!
 //! The lock of the queues protects the decision: who is first, and whether the first waits. A
-//! waiter leaves under the same lock, so it has left or finds the given hold, and a renewal thread
-//! releases the hold. The next holder reads the clock itself, as the process may have been stopped
-//! since.
+//! waiter leaves under the same lock, so either it has left, or it finds the given hold, which a
+//! renewal thread then releases. The next holder reads the clock itself, as the process may have
+//! been stopped since.
 //!
 //! A thread which finds the lock held by its own client sends nothing. It checks under the lock of
 //! the queues, and a holder whose last guard is gone searches for waiters afterwards, so either
