@@ -11,8 +11,8 @@
 //! renewal thread then releases. The next holder reads the clock itself, as the process may have
 //! been stopped since.
 //!
-//! A thread which finds the lock held by its own client sends nothing. It checks under the lock of
-//! the queues, and a holder whose last guard is gone searches for waiters afterwards, so either
+//! A thread which finds the lock held by its own client sends nothing. The check is under the lock
+//! of the queues, and a holder whose last guard is gone searches for waiters afterwards, so either
 //! thread sees the other.
 //!
 //! Not handed over: holds of named owners and of several locks, which may belong to several
@@ -47,8 +47,7 @@ impl WaitRegistry {
         let mut channels = self.channels();
         let Some(channel) = channels.by_name.get_mut(&name) else { return false };
         let waiters = &mut channel.of(hold.name.has_braces()).exclusive;
-        // 1. The first waiter, and no waiter behind it: it sleeps, or visits the queue again before
-        //    the sleep.
+        // 1. Only the first waiter, which sleeps, or visits the queue again before the sleep.
         let Some(ticket) = waiters.queue.next_recipient() else { return false };
         let Some(thread) = waiters.threads.get_mut(&ticket) else { return false };
         let Some((wanted, recipient)) = &thread.recipient else { return false };
