@@ -1,9 +1,14 @@
-//! One acquire, from the owner's own hold to the guard, for every kind of lock.
+//! One acquire of any kind of lock, from the holder's own hold to the guard.
 //!
-//! [`acquire`] re-enters a hold that the owner has; else [`wait_for`] asks the server, once or
-//! whenever the wait queue says so. A [`LockRequest`] says what the caller wants, and never changes.
-//! A [`LockTry`] says how far the acquire is. Dropping the [`LockTry`] of a failed acquire rolls back
-//! what the acquire may have left on the server (DESIGN: late copies).
+//! [`acquire`] re-enters a hold of the holder. Otherwise [`wait_for`] tries at the server, once or
+//! whenever the wait queue says so. A [`LockRequest`] has the parameters, and never changes. A
+//! [`LockTry`] has the progress of the acquire. Dropping the [`LockTry`] of a failed acquire rolls
+//! back its possible traces on the server: a try without a reply may still run there, until its
+//! not-after. So an acquire which was sent twice, granted and released before its first copy
+//! arrives leaves no orphan.
+//!
+//! A lost hold does not block its thread: while a guard of a lost hold exists, the thread acquires
+//! a new hold with a new owner. The old guard reports the loss.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,8 +41,8 @@ use crate::store::retry::{Answer, CallError, RetryPolicy, map_failure};
 use crate::waits::registry::Recipient;
 use crate::watchdog::BegunRelease;
 
-/// Acquires the lock for `holder`, or re-enters its hold. `None` if it could not be had in time.
-/// `core` is that of `spec`.
+/// Acquires the lock for `holder`, or re-enters the holder's hold. `None` if the time is over
+/// before a grant. `core` must be `spec.core()`.
 pub(crate) fn acquire(
     core: &Arc<ClientCore>,
     spec: &LockSpec,
@@ -47,14 +52,14 @@ pub(crate) fn acquire(
     let _span = AcquireSpan::enter(|| spec.shown_name(), spec.kind);
     let acquired = acquire_since(core, spec, holder, wait, None);
     if let Ok(Some(_)) = acquired {
-        // Counted where it was granted.
+        // The grant was counted when it arrived.
         return acquired;
     }
     count_not_acquired(core, spec, acquired.as_ref().err());
     acquired
 }
 
-/// An acquire has ended without a grant.
+/// Counts an acquire without a grant, and writes its trace event.
 pub(crate) fn count_not_acquired(core: &ClientCore, spec: &LockSpec, error: Option<&Error>) {
     let end = AcquireEnd::without_grant(error);
     let counters = core.watchdog.context.counters.acquires();
@@ -62,10 +67,10 @@ pub(crate) fn count_not_acquired(core: &ClientCore, spec: &LockSpec, error: Opti
     tracing::not_acquired(|| spec.shown_name(), spec.kind, end, error);
 }
 
-/// One try for a missing member of a red lock that has been held for `held_for`. `None` also if the
-/// member would be renewed beyond the longest hold, and while a release of that name is queued: an
-/// earlier hold there has to be released first, and what one try leaves behind has to be rolled
-/// back before the next.
+/// One try for a missing member of a red lock held for `held_for`. `None` also if the member would
+/// be renewed beyond the longest hold, and while a release of the member's name is queued: an
+/// earlier hold there has to be released first, and the traces of one try have to be rolled back
+/// before the next try.
 pub(crate) fn acquire_missing(
     spec: &LockSpec,
     holder: &LocalHolder,
@@ -96,8 +101,8 @@ fn acquire_since(
         core.waits.hear_requests(&core.store);
     }
     // 1. The holder's own hold, or a cached hold. The acquire of a named owner is listed before, so
-    //    that a later grant to another thread of that owner wakes this thread. If the own hold turns
-    //    out to be lost, the lock is acquired anew (DESIGN: re-entry).
+    //    a later grant to another thread of the owner wakes this thread. If the own hold is lost,
+    //    the lock is acquired again.
     let named = core.holds.named.begin(&request.name, holder);
     if let Some(guard) = request.reuse()? {
         return Ok(Some(guard));
@@ -115,7 +120,7 @@ fn acquire_since(
     Ok(wait_for(core, waiting, &mut attempt)?.granted)
 }
 
-/// What an acquire is to get, for whom and how long. It never changes.
+/// The parameters of an acquire: which lock, for whom and for how long. A request never changes.
 pub(crate) struct LockRequest<'a> {
     core: &'a Arc<ClientCore>,
     spec: &'a LockSpec,
@@ -126,9 +131,9 @@ pub(crate) struct LockRequest<'a> {
     min_hold: Option<Lease>,
     /// For how long the hold stays with this client after its last use.
     cache: Option<Duration>,
-    /// For a missing member of a red lock: when that was acquired.
+    /// For a missing member of a red lock: when the red lock was acquired.
     held_since: Option<Instant>,
-    /// What the acquire is counted under.
+    /// The label under which the acquire is counted.
     metrics_label: MetricsLabel,
     /// When the acquire began, by the client's clock.
     began: Instant,
@@ -157,8 +162,8 @@ impl<'a> LockRequest<'a> {
         })
     }
 
-    /// Set if another thread may give its hold to the calling thread: the acquire waits for a plain,
-    /// watched lock, and not for a named owner.
+    /// Set if another thread may give its hold to the calling thread: the acquire waits for a
+    /// plain, watched lock, and not for a named owner.
     fn recipient(&self) -> Option<Recipient<'_>> {
         let thread = match *self.holder {
             LocalHolder::Thread(thread) => Some(thread),
@@ -170,8 +175,8 @@ impl<'a> LockRequest<'a> {
         may_be_given.then_some(Recipient { name: &self.name, thread, watchdog })
     }
 
-    /// A guard of a hold that this client has: one more of the holder's own, or the only one of a
-    /// hold that is cached.
+    /// A guard of a hold of this client: another guard of the holder's own hold, or the only guard
+    /// of a cached hold.
     fn reuse(&self) -> Result<Option<RawGuard>, Error> {
         let layout = self.spec.kind.layout();
         match self.core.holds.find_for(&self.name, self.holder, layout) {
@@ -181,7 +186,7 @@ impl<'a> LockRequest<'a> {
         }
     }
 
-    /// One more guard of the holder's own hold. `None` if the hold turns out to be lost.
+    /// Another guard of the holder's own hold. `None` if the hold is lost.
     fn nest(&self, hold: &Arc<Hold>) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
         let now = core.now();
@@ -189,7 +194,7 @@ impl<'a> LockRequest<'a> {
             core.watchdog.lose(hold, hold.reason_of_end());
             return Ok(None);
         }
-        // It would wait for its own renewed hold without end.
+        // The wait for the thread's own renewed hold would never end.
         let forever = hold.watched_lease().is_some() && self.wait.is_unlimited();
         match self.spec.nesting {
             Nesting::Allowed => {}
@@ -201,10 +206,10 @@ impl<'a> LockRequest<'a> {
         self.check_watchdog()?;
         let LeasePolicy { lease, watched } = self.lease;
         let Some(count) = hold.add_guard(lease, watched) else {
-            // Another thread of the same owner releases it just now.
+            // Another thread of the same owner is releasing the hold.
             return Ok(None);
         };
-        // If the clock panics, it is dropped.
+        // If the clock panics, the guard is dropped.
         let guard = self.guard(Arc::clone(hold));
         let policy = core.policy_at(now, self.wait, self.spec.retries);
         match self.send_nested(hold, count, &policy) {
@@ -214,16 +219,16 @@ impl<'a> LockRequest<'a> {
             }
             Ok(false) => Ok(None),
             Err(error) => {
-                // The count on the server may be one too high, which no decision reads. What
-                // matters is whether this was the last guard by now: then its release is queued.
+                // The count on the server may be one too high, which no decision reads. If this was
+                // the last guard by now, its release is queued.
                 drop(guard.defer_release());
                 Err(core.or_shut_down(error))
             }
         }
     }
 
-    /// The guard of a cached hold. `None` if this acquire may not have the hold: then it is released,
-    /// as for another client.
+    /// The guard of a cached hold. `None` if this acquire may not have the hold. Then the hold is
+    /// released, as for another client.
     fn take_cached(&self, hold: Arc<Hold>) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
         if !core.waits.take_cached(&hold, self.recipient(), self.began) {
@@ -231,11 +236,14 @@ impl<'a> LockRequest<'a> {
         }
         self.count_acquired(&hold, self.began, false);
         let guard = self.guard(hold);
-        // As with a hold that was handed over.
+        // As after a hand-over.
         if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(Some(guard)) }
     }
 
-    /// Tells the server of one more guard. False if the hold turns out to be lost.
+    /// Sends the count with another guard. `false` if the hold is lost.
+    ///
+    /// The count is absolute: a command that is sent twice has the effect of one. Redisson needs a
+    /// latch key and a third round trip instead.
     fn send_nested(
         &self,
         hold: &Arc<Hold>,
@@ -244,7 +252,7 @@ impl<'a> LockRequest<'a> {
     ) -> Result<bool, Error> {
         let (core, lease) = (self.core, self.lease.lease);
         let set_count = hold.id().set_count(count, Some(lease));
-        // Until it is acknowledged, and only once sent.
+        // From the sending until the acknowledgement.
         hold.count_sent();
         let answer =
             map_failure(core.call_with_policy(&set_count, policy), &set_count, &hold.name)?;
@@ -253,7 +261,7 @@ impl<'a> LockRequest<'a> {
             return Ok(false);
         }
         if !hold.extend(core.now(), lease, answer.sent_at) {
-            // It ended while the answer was on its way.
+            // The hold ended before the answer arrived.
             core.watchdog.lose(hold, hold.reason_of_end());
             return Ok(false);
         }
@@ -264,7 +272,8 @@ impl<'a> LockRequest<'a> {
         if self.spec.kind != Kind::Fenced || hold.token().is_some() {
             return Ok(true);
         }
-        // It was acquired as a lock without tokens. A late copy draws one more, which does no harm.
+        // The hold was acquired as a lock without tokens. A late copy draws one more token, which
+        // is harmless.
         let draw = hold.id().draw_token();
         let answer = map_failure(core.call_with_policy(&draw, policy), &draw, &hold.name)?;
         let Some(token) = answer.reply else {
@@ -275,8 +284,8 @@ impl<'a> LockRequest<'a> {
         Ok(true)
     }
 
-    /// The write hold of the same holder under which a reader gets in. The new hold has an owner of
-    /// its own all the same: a late copy for an earlier read hold would end this one otherwise.
+    /// The holder's own write hold, under which a reader gets in. The new hold has an owner of its
+    /// own: a late copy for an earlier read hold would end the new hold otherwise.
     fn find_write_hold(&self) -> Result<Option<Owner>, Error> {
         let held = |layout| {
             let hold = self.core.holds.find(&self.name, self.holder, layout)?;
@@ -286,7 +295,7 @@ impl<'a> LockRequest<'a> {
             .map_err(|Upgrade| Error::Upgrade { name: self.name.shown() })
     }
 
-    /// Has the hold stay for the minimum time if it is released earlier.
+    /// Sets the minimum time for which the key stays after an early release.
     fn keep(&self, hold: &Hold) {
         if let Some(min_hold) = self.min_hold {
             hold.keep_until(hold.since() + min_hold.duration());
@@ -302,7 +311,7 @@ impl<'a> LockRequest<'a> {
         })
     }
 
-    /// The holder has the lock at `now`.
+    /// Counts a grant at `now`, and writes its trace event.
     fn count_acquired(&self, hold: &Hold, now: Instant, was_refused: bool) {
         hold.set_metrics_label(self.metrics_label);
         let waited = now.saturating_duration_since(self.began);
@@ -319,14 +328,14 @@ impl<'a> LockRequest<'a> {
         self.lease
     }
 
-    /// The acquire ends without a grant.
+    /// Counts the end of an acquire without a grant, and writes its trace event.
     pub(crate) fn count_end(&self, end: AcquireEnd) {
         let counters = self.core.watchdog.context.counters.acquires();
         counters.ended(self.spec.kind.into(), self.metrics_label, end);
         tracing::not_acquired(|| self.spec.shown_name(), self.spec.kind, end, None);
     }
 
-    /// An error if the hold would be watched and nothing would renew it.
+    /// An error if the hold would be watched and no thread would renew the hold.
     pub(crate) fn check_watchdog(&self) -> Result<(), Error> {
         let gone = self.lease.watched && self.core.watchdog.is_dead(&self.name);
         if gone { Err(Error::WatchdogGone) } else { Ok(()) }
@@ -336,22 +345,22 @@ impl<'a> LockRequest<'a> {
 /// Whether the owner of an acquire is in the queue on the server.
 enum QueueState<'a> {
     Outside,
-    /// It asked, and there was no answer.
+    /// The owner has sent a request, and no answer has arrived.
     Perhaps,
-    /// A shutdown waits until it has left, by this release.
+    /// The owner is in the queue. A shutdown waits for this release.
     Inside {
         #[expect(dead_code, reason = "dropped when the owner has left")]
         release: BegunRelease<'a>,
     },
 }
 
-/// How far an acquire is, over all tries. Dropping a `LockTry` without a guard leaves the queue on
-/// the server; and if a copy of a try may still arrive there, a release is queued.
+/// The progress of an acquire, over all tries. Dropping a `LockTry` without a guard leaves the
+/// queue on the server. If a copy of a try may still arrive there, a release is queued.
 pub(crate) struct LockTry<'a> {
     request: &'a LockRequest<'a>,
     /// Set if a named owner acquires.
     named: Option<&'a NamedAcquire<'a>>,
-    /// What the last try asked for, or the first will.
+    /// The hold requested by the last try, or to be requested by the first.
     id: HoldId,
     mode: WaitMode,
     /// The owner of the write hold under which the holder reads.
@@ -360,7 +369,7 @@ pub(crate) struct LockTry<'a> {
     traces: Traces,
     /// How many tries were refused.
     refusals: u32,
-    /// What the holder's client was asked for, which may have cached the lock.
+    /// The holder that may have cached the lock. Its client was sent a revocation request.
     asked: Option<AskedHolder>,
 }
 
@@ -408,8 +417,8 @@ impl<'a> LockTry<'a> {
         }
     }
 
-    /// Asks the server until it answers, and records what that may have left there. After a grant
-    /// the hold answers for late copies; otherwise `Drop` rolls back what a copy may do.
+    /// Sends the acquire until the server answers, and records the call's possible traces there.
+    /// After a grant the hold answers for late copies. Otherwise `Drop` rolls back their effect.
     fn call(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<Answer<Acquired>, Error> {
         let LockRequest { core, wait, lease, .. } = self.request;
         let write_hold = self.enclosing_write_hold.as_ref();
@@ -417,8 +426,8 @@ impl<'a> LockTry<'a> {
             None => self.id.acquire(lease.lease, wait.waits, write_hold),
             Some(_) => self.id.acquire_from_holder(lease.lease),
         };
-        // The owner is in the queue on the server from when the request is sent, although no answer
-        // may come.
+        // The owner is in the queue on the server from the sending of the request, even without an
+        // answer.
         let joins = wait.waits && self.mode == WaitMode::Queued;
         if joins && matches!(self.queue, QueueState::Outside) {
             self.queue = QueueState::Perhaps;
@@ -427,35 +436,36 @@ impl<'a> LockTry<'a> {
         self.record(policy, &result);
         let is_unsent = result.as_ref().is_err_and(|error| error.failure.is_unsent());
         if is_unsent && matches!(self.queue, QueueState::Perhaps) {
-            // There is no queue to leave.
+            // The owner is in no queue.
             self.queue = QueueState::Outside;
         }
         map_failure(result, &acquire, &self.id.name)
     }
 
-    /// Records what a call that `policy` has ended may have left on the server.
+    /// Records the possible traces on the server of a call within `policy`.
     pub(crate) fn record<R>(
         &mut self,
         policy: &RetryPolicy<'_>,
         result: &Result<Answer<R>, CallError>,
     ) {
-        // The policy of a last try may end a little after the wait. For the roll-back the wait's end
-        // counts.
+        // The policy of a last try may end a little after the wait. For the roll-back the end of
+        // the wait counts.
         let due = self.request.wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
         self.traces.record(due, result);
     }
 
-    /// The server has granted it: unless [`granted`](Self::granted) follows, it is rolled back.
+    /// The server has granted the lock. Unless [`granted`](Self::granted) follows, the grant is
+    /// rolled back.
     pub(crate) fn expect_roll_back(&mut self) {
         self.traces.expect_roll_back();
     }
 
-    /// The name and the owner that are asked for.
+    /// The requested name and owner.
     pub(crate) fn hold(&self) -> (LockName, Owner) {
         (self.id.name.clone(), self.id.owner.clone())
     }
 
-    /// How long to sleep after a refusal.
+    /// Counts a refusal. Returns how long to sleep; `None` if unknown.
     fn refused(&mut self, busy: Option<Duration>) -> Option<Duration> {
         let refusals = self.refusals;
         self.refusals = refusals.saturating_add(1);
@@ -471,7 +481,7 @@ impl<'a> LockTry<'a> {
         Some(busy.map_or(pause, |busy| busy.min(pause)))
     }
 
-    /// Makes the hold, gives it to the registry and to the watchdog, and makes the guard.
+    /// Makes the hold and the guard, and gives the hold to the registry and the watchdog.
     pub(crate) fn granted(
         &mut self,
         sent_at: Instant,
@@ -491,34 +501,35 @@ impl<'a> LockTry<'a> {
         if let Some(token) = token {
             hold.keep_token(token);
         }
-        // Before the clock is read: if that panics, the guard releases it.
+        // Before the clock is read: if the clock panics, the guard releases the hold.
         let guard = request.guard(Arc::clone(&hold));
         let now = core.now();
         let in_time = hold.is_held(now);
         if in_time {
             request.keep(&hold);
         } else {
-            // The server counts from when the request arrived, which was late.
+            // The server counts the lease from the arrival of the request, which was late.
             hold.request(lease);
         }
         core.holds.insert(&hold);
         core.watchdog.watch(&hold, sent_at);
         if core.is_shut_down() {
-            // The shutdown may have ended all holds before this one was among them. Dropping the
-            // guard releases it.
+            // The shutdown may have ended all holds before this one was inserted. Dropping the
+            // guard releases the hold.
             return Err(Error::Shutdown);
         }
         if in_time {
             request.count_acquired(&hold, now, self.refusals > 0);
             return Ok(guard);
         }
-        // The lease was over before the answer arrived. The release says so, and cleans up.
+        // The lease was over before the answer arrived. The release reports the loss, and cleans
+        // up.
         guard.release()?;
         Err(Error::Lost { name: request.name.shown(), reason: LostReason::Expired })
     }
 
-    /// What ends whatever the server may have of this owner. A server drops a waiter that has not
-    /// asked for the default lease.
+    /// The release of any traces of this owner on the server. The lease is at least the default,
+    /// after which a server drops a silent waiter from its queue.
     fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
         let lease = self.request.lease.lease.max(lease::DEFAULT);
         let releases = &self.request.core.watchdog.releases;
@@ -535,8 +546,8 @@ impl Try for LockTry<'_> {
         mut now: Instant,
     ) -> Result<TryAnswer<RawGuard>, Error> {
         let LockRequest { core, lease, .. } = self.request;
-        // 1. Threads of one named owner ask in turns. What another of them was granted is the own
-        //    hold of this one, or the write hold under which it reads.
+        // 1. Threads of one named owner try in turns. A grant to another of these threads is this
+        //    thread's own hold, or the write hold under which this thread reads.
         let turn = self.named.map(|named| self.take_turn(named, policy)).transpose()?;
         if turn.is_some() {
             if let Some(guard) = self.request.reuse()? {
@@ -545,10 +556,11 @@ impl Try for LockTry<'_> {
             self.enclosing_write_hold = self.request.find_write_hold()?;
             now = core.now();
         }
-        // 2. Nothing that nobody would renew.
+        // 2. No hold that no thread would renew.
         self.request.check_watchdog()?;
-        // 3. The owner. After a refusal a new one, whose number says when it asked, unless the owner
-        //    is in a queue on the server or an earlier try may still be granted.
+        // 3. The owner. After a refusal the owner is new, with a number that says when the request
+        //    was made, unless the owner is in a queue on the server or an earlier try may still be
+        //    granted.
         if self.traces.allow_new_owner(self.mode == WaitMode::Queued) {
             self.id.owner = core.id.next_lock_owner(now, lease.watched);
         }
@@ -576,7 +588,7 @@ impl Try for LockTry<'_> {
 
     fn take_over(&mut self, hold: &Arc<Hold>) -> Result<RawGuard, Error> {
         let guard = self.request.guard(Arc::clone(hold));
-        // Dropping the guard releases what a shutdown has not released.
+        // Dropping the guard releases a hold that a shutdown has not released.
         if self.request.core.is_shut_down() {
             return Err(Error::Shutdown);
         }
@@ -597,8 +609,8 @@ impl Drop for LockTry<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Upgrade;
 
-/// The write hold under which an acquire of this kind reads, if its holder has one. `held` is what
-/// the holder has of a layout.
+/// The write hold under which an acquire of this kind reads, if its holder has one. `held` returns
+/// the holder's hold of a layout. An error if the holder reads and would write.
 pub(crate) fn enclosing_write_hold<T>(
     kind: Kind,
     held: impl Fn(Layout) -> Option<T>,

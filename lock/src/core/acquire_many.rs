@@ -1,4 +1,4 @@
-//! One request that acquires many plain locks of one client.
+//! The acquire of many plain locks of a client in a single request.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use crate::model::wait::WaitSpec;
 use crate::ops::acquire_many::{AcquireMany, Busy};
 use crate::store::retry::{Answer, CallError, RetryLimit};
 
-/// What a request for many locks has brought, by their positions in the request.
+/// The outcome of a request for many locks, by their positions in the request.
 pub(crate) enum ManyAcquired {
-    /// The guards of the free locks, and the positions of the busy locks. Of all or none, either all
-    /// guards or one busy position.
+    /// The guards of the free locks, and the positions of the busy locks. With `all_or_none`,
+    /// either all guards or a busy position.
     Answered { guards: Vec<(usize, RawGuard)>, busy: Vec<usize> },
-    /// The server takes the names of one slot in a request, or one name while their slot is moved.
-    /// Nothing ran.
+    /// The names are in several slots, or their slot is being moved. A server takes the names of
+    /// one slot in a request, and a single name during a move. Nothing ran.
     SeveralSlots,
 }
 
-/// Acquires plain locks of one lease, none of which `holder` has, in one request. What is busy is
-/// counted by the caller, who may ask again.
+/// Acquires plain locks with the same lease, none of which `holder` has, in a single request. The
+/// caller counts busy locks, as it may try them again.
 pub(crate) fn acquire_many(
     core: &Arc<ClientCore>,
     locks: &[&LockSpec],
@@ -32,7 +32,7 @@ pub(crate) fn acquire_many(
     wait: WaitSpec<'_>,
     all_or_none: bool,
 ) -> Result<ManyAcquired, Error> {
-    // 1. A try for each lock: what an acquire of that lock alone has.
+    // 1. A try for each lock, as for an acquire of this lock alone.
     let requests = locks.iter().map(|spec| LockRequest::new(core, spec, holder, wait, None));
     let requests = requests.collect::<Result<Vec<_>, _>>()?;
     let tries = requests.iter().map(|request| LockTry::new(request, None));
@@ -41,7 +41,7 @@ pub(crate) fn acquire_many(
         return Ok(ManyAcquired::Answered { guards: Vec::new(), busy: Vec::new() });
     };
     first.check_watchdog()?;
-    // 2. The call. Each try records what the call may have left on the server.
+    // 2. The call. Each try records the call's possible traces on the server.
     let holds = tries.iter().map(LockTry::hold).collect();
     let operation = AcquireMany { holds, lease: first.lease().lease, all_or_none };
     let now = core.now();
@@ -61,13 +61,13 @@ pub(crate) fn acquire_many(
             return Err(core.or_shut_down(error));
         }
     };
-    // 3. What is busy.
+    // 3. The busy locks.
     let busy: Vec<usize> = busy.into_iter().map(|(position, _)| position).collect();
     if all_or_none && !busy.is_empty() {
         return Ok(ManyAcquired::Answered { guards: Vec::new(), busy });
     }
-    // 4. The holds of the others. First each is marked, so that an error or a panic in between
-    //    leaves none behind.
+    // 4. The holds of the free locks. First each try is marked, so that an error or a panic in
+    //    between leaves no hold behind.
     let is_busy = |position: &usize| busy.binary_search(position).is_ok();
     let mut granted: Vec<_> =
         tries.iter_mut().enumerate().filter(|(position, _)| !is_busy(position)).collect();

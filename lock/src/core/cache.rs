@@ -1,8 +1,15 @@
-//! A hold that stays with its client after its last guard, for the next acquire (DESIGN: cache).
+//! A hold stays with its client after its last guard, for the next acquire.
 //!
-//! A cached hold is a hand-over to a thread that has not come yet. The hold keeps one watched guard,
-//! so the watchdog renews it as any other. An acquire of this client takes it; otherwise it is
-//! released when its time is over, when another client asks for it, or when there are too many.
+//! A cached hold is a hand-over to a thread that has not arrived yet. The hold retains one watched
+//! guard, so the watchdog renews the hold as usual. An acquire of this client takes the hold.
+//! Otherwise the hold is released when its time is over, when another client requests the lock, or
+//! when too many holds are cached. GFS2 retains the locks of its lock manager at a node in the same
+//! way.
+//!
+//! The price: a single try elsewhere is refused although no thread is inside, and a crash between
+//! two uses costs the lease. So the cache is off by default. Not cached are holds of fenced locks
+//! (each use needs a new token), fair locks (the queue decides) and read-write locks (readers share
+//! a key).
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -20,8 +27,8 @@ use crate::ops::revoke::{RevocationRequest, Revoke};
 use crate::store::retry::RetryPolicy;
 use crate::waits::registry::{Recipient, WaitRegistry};
 
-/// The last guard of `hold` is gone: the hold stays with this client, `time` after the first time at
-/// most. Nothing is sent. False if the hold is to be released.
+/// Caches `hold`, whose last guard is gone, until `time` after the first caching at most. Sends
+/// nothing. `false` if the hold is to be released.
 pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool {
     // If the clock panics, the hold is released.
     let Some(now) = core.watchdog.context.catch_panic(|| core.now()) else { return false };
@@ -29,18 +36,18 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     if !waits.hears_requests() || cache.is_wanted(&hold.name, now) {
         return false;
     }
-    // 1. The time of this holder, which ends here, and its label.
+    // 1. The time of this holder, which ends here, and the holder's label.
     let (held_for, label) = (hold.held_for(now), hold.metrics_label());
     let lease = core.settings.watchdog_lease;
     let Some(cached) = hold.cache(lease, now, time) else { return false };
-    // 2. It is listed, once for each hold: acquires look for cached holds if there are some.
+    // 2. Each hold is listed once: acquires search for cached holds only if some are listed.
     if !cached.is_listed
         && let Some(excess) = cache.list(hold, now)
     {
         core.watchdog.release_cached(&excess, CacheEnd::Evicted);
     }
-    // 3. A thread of this client that began to wait just now looks for a cached hold before it
-    //    sleeps: this thread sees the waiter, or the waiter sees the hold.
+    // 3. A thread of this client that began to wait just now searches for a cached hold before the
+    //    sleep: this thread sees the waiter, or the waiter sees the hold.
     fence(Ordering::SeqCst);
     if waits.waiters() > 0 && waits.waits_for(hold) && hold.undo_cache(cached.until.is_some()) {
         return false;
@@ -49,23 +56,23 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
         core.watchdog.context.counters.acquires().hold_ended(hold.kind, label, || held_for);
     }
     tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
-    // 4. It is looked at when its time is over. Later the scheduler sees to that.
+    // 4. The wheel visits the hold when its time is over. The scheduler arranges later visits.
     if let Some(until) = cached.until {
         core.watchdog.scheduler.look_by_cache_end(hold, until, now);
     }
     true
 }
 
-/// The hold that an acquire was refused for, and when the acquire asked for it.
+/// The hold for which an acquire was refused, and when the acquire requested the hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AskedHolder {
     holder: HoldingOwner,
     at: Instant,
 }
 
-/// Tells the holder's client, which may have cached the lock `name`, that another client wants the
-/// lock. Once for each hold, and again when a waiter polls: a message may be lost. `asked` is the
-/// hold that the acquire asked for last.
+/// Notifies the holder's client, which may have cached the lock `name`, of this client's wish. One
+/// message for each hold, and again when a waiter polls: a message may be lost. `asked` is the
+/// acquire's last request.
 pub(crate) fn ask_holder(
     core: &ClientCore,
     name: &LockName,
@@ -84,8 +91,8 @@ pub(crate) fn ask_holder(
 }
 
 impl WaitRegistry {
-    /// Gives a cached hold to an acquire of this client, which is `recipient` if it may have the
-    /// hold. Otherwise the hold is released. False if the acquire does not have it.
+    /// Gives a cached hold to an acquire of this client, or releases the hold. `recipient` is the
+    /// acquire if it may have the hold. `false` if the hold was released.
     pub(crate) fn take_cached(
         &self,
         hold: &Arc<Hold>,
@@ -101,11 +108,11 @@ impl WaitRegistry {
         false
     }
 
-    /// Another client wants a lock, or somebody asks this client to let the lock go.
+    /// Another client waits for a lock, or requests its release.
     pub(crate) fn wanted(&self, request: &RevocationRequest<'_>, now: Instant) {
         self.holds.cache.set_wanted(&request.name, now);
         for hold in self.holds.of_name(&request.name) {
-            // In use: its release goes to the server.
+            // A hold in use: its release goes to the server.
             hold.set_wanted();
             self.release_cached(&hold, CacheEnd::Revoked);
             if let Some(reason) = request.reason {

@@ -1,7 +1,18 @@
-//! One client: its identity and settings, and the parts that it is made of.
+//! One client: its identity, its settings and its parts.
 //!
-//! A fork copies the memory and not the threads, and shares the sockets. So a child does not touch
-//! what its parent made: each call compares the process id first (DESIGN: forks).
+//! A fork copies the memory but no threads, and shares the sockets. A lock taken by another thread
+//! stays taken in the child, and a half-filled cell stays half filled. So a client belongs to its
+//! process, and a child touches nothing of the parent's: each call first compares the process id.
+//! The child builds a client of its own. A clone does not become a client of the child: each
+//! client, red lock and guard would need a place that is filled in the child, although a fork may
+//! copy the place while a thread fills it.
+//!
+//! The check is at the edge: where a call gets the client ([`ClientCore::running`]), where a guard
+//! is queried or released, and in the drops of the client, of the guards, and of types with threads
+//! or channels. `getpid` takes 80 ns. The id is the same for a process and the first process of a
+//! new PID namespace, if the parent was the first of its own namespace, and for a descendant with
+//! the reused id of an ended ancestor. Such a child is not recognized. No child can recover from a
+//! fork during a thread's start or end either: the standard library holds a lock then.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -48,17 +59,17 @@ pub(crate) enum Target {
     Redis(Box<Location>),
 }
 
-/// How a client starts.
+/// Whether a client connects at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartMode {
-    /// It connects first, and looks at the server.
+    /// Connects first, and checks the server.
     Connected,
-    /// It connects when it is used.
+    /// Connects at the first use.
     Unconnected,
 }
 
-/// For how long replies to the releases of dropped guards are read when the client ends. Then these
-/// are queued.
+/// For how long the end of a client reads replies to the releases of dropped guards. Then these
+/// releases are queued.
 const FINISH_UNREAD_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// One client.
@@ -74,11 +85,11 @@ pub(crate) struct ClientCore {
     pub(crate) waits: Arc<WaitRegistry>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) deadlocks: DeadlockDetector,
-    /// Of the watchdog. Dropping the last handle ends its ticker.
+    /// A handle of the watchdog's timer. Dropping the last handle ends the ticker.
     timer: Option<Arc<Timer>>,
-    /// The released holds whose keys stay.
+    /// The released holds whose keys stay on the server.
     kept: Mutex<KeptHolds>,
-    /// Locked by a shutdown until it has its answers.
+    /// Locked by a shutdown until all its answers are here.
     shutting_down: TimedMutex,
     pub(crate) events: Arc<EventDispatcher>,
     pub(crate) wakers: Arc<WakerThread>,
@@ -87,13 +98,13 @@ pub(crate) struct ClientCore {
     target: Target,
 }
 
-/// A panic leaves nothing half done: its state changes under locks that do not poison, in steps
-/// that call no foreign code, and what foreign code panics in (a clock, a callback) is finished by
-/// another thread.
+/// A panic leaves nothing half done. The state changes under locks that do not poison, in steps
+/// that call no foreign code. Another thread finishes a step in which foreign code (a clock, a
+/// callback) panics.
 impl RefUnwindSafe for ClientCore {}
 
 impl ClientCore {
-    /// Starts a client. If it connects first, a server that cannot be reached is an error.
+    /// Starts a client. With [`StartMode::Connected`] an unreachable server is an error.
     pub(crate) fn start(
         target: Target,
         clock: Arc<dyn Clock>,
@@ -171,7 +182,7 @@ impl ClientCore {
                 (Arc::clone(&watchdog.context.counters), Arc::clone(&watchdog.releases));
             let (warned, store) = (Arc::clone(events.warned()), Arc::downgrade(&store));
             let sources = Sources { holds, waits, counters, releases, warned, store };
-            // The watchdog's threads run already, and have to be stopped.
+            // The watchdog's threads are running, and have to be stopped.
             MetricsPublisher::start(sources, Arc::clone(&clock))
                 .inspect_err(|_| watchdog.stop(None))?
         };
@@ -206,7 +217,7 @@ impl ClientCore {
         Self::start(target, clock, self.settings.clone(), callbacks, StartMode::Connected)
     }
 
-    /// Whether it was started in the current process, and not in a parent.
+    /// Whether the client was started in the current process, and not in a parent.
     pub(crate) fn is_current(&self) -> bool {
         self.home.is_current()
     }
@@ -222,7 +233,7 @@ impl ClientCore {
         }
     }
 
-    /// The server's address, as far as it is known. Equal addresses are one server.
+    /// The server's address, as far as known. Equal addresses are one server.
     pub(crate) fn server(&self) -> String {
         match &self.target {
             Target::Memory(memory) => memory.identity(),
@@ -230,7 +241,7 @@ impl ClientCore {
         }
     }
 
-    /// The server's user, as far as the settings name it.
+    /// The server's user, if named by the settings.
     pub(crate) fn user(&self) -> Option<String> {
         match &self.target {
             Target::Memory(_) => None,
@@ -242,15 +253,15 @@ impl ClientCore {
         self.clock.now()
     }
 
-    /// Asks the servers whether they are there, in one attempt.
+    /// Sends `PING` to the servers, in one attempt.
     pub(crate) fn ping(&self) -> Result<(), Error> {
         let generation = self.waits.shutdown().generation();
         let answer = self.store.ping(self.settings.command_timeout, generation);
         answer.map_err(|failure| failure.into_error_without_name("ping"))
     }
 
-    /// The run id of the server that has this name, which tells one server by whatever address.
-    /// `None` if the server does not tell it. Mostly it is known, and nothing is sent.
+    /// The run id of the server of `name`, which identifies a server under any address. `None` if
+    /// the server does not report its run id. Usually the id is known, and nothing is sent.
     pub(crate) fn run_id(
         &self,
         name: &LockName,
@@ -267,13 +278,13 @@ impl ClientCore {
             .map_err(|error| error.failure.into_error_without_name("run id"))
     }
 
-    /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
+    /// Sends `operation` until the server answers, for [`Settings::retry_timeout`] at most.
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, CallError> {
         self.call_within(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
-    /// Sends `operation` as [`call`](Self::call) does. Returns the reply alone, or the error that
-    /// the user of `name` gets instead.
+    /// Sends `operation` as [`call`](Self::call) does. Returns only the reply. An error names
+    /// `name`.
     pub(crate) fn ask<O: Operation>(
         &self,
         operation: &O,
@@ -282,7 +293,7 @@ impl ClientCore {
         map_failure(self.call(operation), operation, name).map(|answer| answer.reply)
     }
 
-    /// As [`ask`](Self::ask), within the wait. [`Error::Cancelled`] if that is cancelled.
+    /// As [`ask`](Self::ask), within the wait. [`Error::Cancelled`] if the wait is cancelled.
     pub(crate) fn ask_within<O: Operation>(
         &self,
         operation: &O,
@@ -312,7 +323,7 @@ impl ClientCore {
         self.call_with_policy_at(now, operation, &policy)
     }
 
-    /// The error that the user of `name` gets if a call [within the wait](Self::call_in) fails.
+    /// The user's error for `name` after a failed call [within the wait](Self::call_in).
     pub(crate) fn error_in<O: Operation>(
         &self,
         error: CallError,
@@ -345,7 +356,7 @@ impl ClientCore {
         self.call_with_policy_at(now, operation, &policy)
     }
 
-    /// Sends `operation` to one server until it is answered, as [`call`](Self::call) does.
+    /// Sends `operation` to `server` until `server` answers, as [`call`](Self::call) does.
     pub(crate) fn call_on_server<O: Operation>(
         &self,
         server: ServerId,
@@ -368,7 +379,7 @@ impl ClientCore {
         self.call_with_policy_at(self.now(), operation, policy)
     }
 
-    /// Sends `operation` as `policy` says. The clock was read just before: it is `now`.
+    /// Sends `operation` within `policy`. `now` is a fresh reading of the clock.
     pub(crate) fn call_with_policy_at<O: Operation>(
         &self,
         now: Instant,
@@ -376,12 +387,12 @@ impl ClientCore {
         policy: &RetryPolicy<'_>,
     ) -> Result<Answer<O::Reply>, CallError> {
         let answer = call(&self.store, &*self.clock, operation, policy, now);
-        // The call has read what dropped guards had left unread on its connection.
+        // The call has also read the unread replies of dropped guards on its connection.
         self.watchdog.settle_owed();
         answer
     }
 
-    /// For how long a try that begins `now` is sent again: until the end of the wait, its
+    /// The limits of a try from `now` on. The try is repeated until the end of the wait, its
     /// cancellation or a shutdown, and for [`Settings::retry_timeout`] at most.
     pub(crate) fn policy_at<'a>(
         &'a self,
@@ -402,7 +413,7 @@ impl ClientCore {
         }
     }
 
-    /// An error if `hold` is over. The first to find that out reports the loss.
+    /// An error if `hold` is over. The first caller to notice the end reports the loss.
     pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         if hold.is_held(self.now()) {
             return Ok(());
@@ -421,7 +432,7 @@ impl ClientCore {
         self.events.panics() + self.wakers.panics() + of_recorder
     }
 
-    /// A hold is released whose key may stay.
+    /// Notes a released hold whose key may stay.
     pub(crate) fn note_kept(&self, hold: &Hold) {
         if let Some(until) = hold.kept_until() {
             self.kept.lock().add(self.now(), until);
@@ -429,23 +440,27 @@ impl ClientCore {
     }
 
     /// Ends the client: wakes waiters and releases holds, for `timeout` at most. Returns how many
-    /// holds were released, how many stay for a while, and the locks whose release no server has
-    /// acknowledged.
+    /// holds were released, how many keys stay for a while, and the locks whose release no server
+    /// has acknowledged.
+    ///
+    /// A later call gets a new connection, because a permit with a lease of its own may still be
+    /// given back. The connections of the renewals stay open for the queued releases.
     pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, usize, Vec<LockName>) {
         let now = self.now();
         let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
         self.waits.close();
-        // 1. Another shutdown ends first. It cuts off no call before its own time is over.
+        // 1. Another shutdown ends first. No call is cut off before the other shutdown's time is
+        //    over.
         let left = deadline.saturating_duration_since(now);
         let Some(alone) = self.shutting_down.try_lock_for(left) else {
             return (0, self.kept.lock().count(self.now()), self.unreleased());
         };
-        // 2. Release what is held.
+        // 2. Release all holds.
         let (holds, pending) = (self.holds.all(), &self.watchdog.releases);
         let mut unreleased = Vec::new();
         for hold in &holds {
             if self.check(hold).is_err() {
-                // It was over before, and that is a loss.
+                // The hold was over before: a loss.
                 continue;
             }
             self.watchdog.scheduler.remove(hold);
@@ -455,14 +470,14 @@ impl ClientCore {
             {
                 unreleased.push(ReleaseId::from(hold.id()));
             }
-            // Afterwards: it is here, or its release is pending.
+            // After the queueing: either the hold is here, or its release is pending.
             self.holds.remove(hold);
         }
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT.min(timeout));
         self.watchdog.record.end();
         unreleased.extend(self.watchdog.releases.flush(deadline));
-        // 3. Calls that are under way have the rest of the time. What hangs then is cut off, and
-        //    not waited for.
+        // 3. Calls under way have the rest of the time. A call that hangs then is cut off, and not
+        //    awaited.
         self.store.wait_for_calls(deadline.saturating_duration_since(self.now()));
         self.waits.shutdown().abort_calls();
         self.store.abort_calls();
@@ -471,20 +486,20 @@ impl ClientCore {
         let open: HashSet<&ReleaseId> = unreleased.iter().collect();
         let released = holds
             .iter()
-            // The holds of a multi lock are released with the first of them.
+            // The release of a multi lock's first hold releases all its holds.
             .filter(|hold| hold.is_released() || hold.lost_reason() == Some(LostReason::Shutdown))
             .filter(|hold| !open.contains(&ReleaseId::from(hold.id())))
             .filter(|hold| hold.kept_until().is_none_or(|until| until <= now))
             .count();
         drop(alone);
-        // 4. Callbacks and the recorder, one of which may be in a shutdown of its own.
+        // 4. Callbacks and the recorder. A callback may be in a shutdown of its own.
         self.events.stop(deadline.saturating_duration_since(self.now()));
         #[cfg(feature = "metrics")]
         self.publisher.flush(deadline.saturating_duration_since(self.now()).min(LAST_DELIVERIES));
         (released, kept, unreleased.into_iter().map(|id| id.name).collect())
     }
 
-    /// The locks that are held, or whose release no server has acknowledged.
+    /// The locks with a hold, or with an unacknowledged release.
     fn unreleased(&self) -> Vec<LockName> {
         let held: Vec<ReleaseId> =
             self.holds.all().iter().map(|hold| ReleaseId::from(hold.id())).collect();
@@ -493,8 +508,8 @@ impl ClientCore {
         all.into_iter().map(|id| id.name).collect()
     }
 
-    /// The error of a failed acquire: if the client was shut down meanwhile, that. What the acquire
-    /// left behind is cleaned up in any case.
+    /// [`Error::Shutdown`] if the client was shut down during the acquire, otherwise `error`.
+    /// Traces of the acquire are rolled back in any case.
     pub(crate) fn or_shut_down(&self, error: Error) -> Error {
         if self.is_shut_down() { Error::Shutdown } else { error }
     }
@@ -519,8 +534,8 @@ impl Drop for ClientCore {
     fn drop(&mut self) {
         if !self.is_current() {
             // A child's copy: the threads and the sockets are the parent's, and a thread of the
-            // parent may have been changing any of these.
-            // The ticker's share of the watchdog is never freed, and keeps the handles of the threads.
+            // parent may have been changing any of these fields. The ticker's share of the watchdog
+            // is never freed, and retains the handles of the threads.
             mem::forget(self.timer.take());
             mem::forget((Arc::clone(&self.waits), Arc::clone(&self.store)));
             mem::forget((Arc::clone(&self.events), Arc::clone(&self.wakers)));
@@ -533,7 +548,7 @@ impl Drop for ClientCore {
         }
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT);
         self.watchdog.stop(self.timer.take());
-        // By the system's clock: how long foreign code takes does not depend on the client's.
+        // By the system's clock: the time of foreign code does not depend on the client's clock.
         let deadline = SystemClock.now() + self.settings.command_timeout.min(LAST_DELIVERIES);
         let left = || deadline.saturating_duration_since(SystemClock.now());
         self.events.stop(left());
@@ -544,7 +559,7 @@ impl Drop for ClientCore {
     }
 }
 
-/// How a hold was lost, if that is known, else `reason`.
+/// The loss of `hold`, for its known reason or else for `reason`.
 pub(crate) fn lost(hold: &Hold, reason: LostReason) -> Error {
     Error::Lost { name: hold.name.shown(), reason: hold.lost_reason().unwrap_or(reason) }
 }

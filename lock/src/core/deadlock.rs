@@ -1,9 +1,20 @@
-//! Looks for deadlocks: what threads of several clients wait for each other, by the records of these
-//! clients and the owners that the server has (DESIGN: deadlocks).
+//! Deadlocks among threads of several clients, found in the clients' records and the owners of the
+//! locks.
 //!
-//! A thread that has waited for a second lists its wait. When the server has the wait in the client's
-//! record, one of the waiting threads looks: there is no thread for this. A cycle counts when several
-//! looks have seen the cycle.
+//! A thread that has waited for a second lists its wait and the names of its holds. A renewal
+//! thread writes the wait into the client's record. Upon the reply one of the waiting threads
+//! searches all waits for a cycle, so no extra thread is needed. Only a new wait can complete a
+//! cycle. If two waits complete a cycle together, the client of the later record finds the cycle,
+//! so one search for each write is enough. A cycle counts when several searches have seen the
+//! cycle.
+//!
+//! A wait is stuck if a stuck thread holds the lock. A hold counts if a thread has it, as the
+//! thread cannot release the hold during the wait, and if the hold is renewed: any other hold ends
+//! by itself. Any thread may release a sendable guard, the hold of a named owner, or a permit, so
+//! these holds never count.
+//!
+//! A graph of the server alone would not do: an owner names its client, not its thread. A lock
+//! manager with all waits would cost each wait a request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,61 +38,62 @@ use crate::ops::revoke::Revoke;
 use crate::ops::{KEPT, WRITE};
 use crate::store::retry::{RetryLimit, RetryPolicy, map_failure};
 
-/// How long one look may take. The thread that looks is late for all else that concerns its wait.
+/// The longest time of one search. The searching thread is late for its own wait meanwhile.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// How many looks have to confirm a cycle before the cycle is reported, and before one of its waits
-/// ends: by then the other clients have reported the cycle.
+/// How many searches have to confirm a cycle before its report, and before a wait of the cycle
+/// ends: by then all its clients have reported the cycle.
 ///
-/// For a look to confirm, each record has to be newer than the record that the look before has read. A
-/// client composes a record when the record before has been answered. So the record that the third
-/// confirmation reads was composed after the first look had ended, and the record that the first look has
-/// read before: all waits of the cycle were there at one instant, however late the records were.
+/// A search confirms only if each record is newer than the record read by the search before. A
+/// client composes a record after the answer to the record before. So the record read by the third
+/// confirmation was composed after the end of the first search, and the record read by the first
+/// search before: all waits of the cycle existed at one instant, however late the records were. No
+/// clock and no delay takes part.
 const LOOKS_BEFORE_REPORT: u32 = 3;
 const LOOKS_BEFORE_END: u32 = 5;
 
-/// What a waiting thread reads at most.
+/// The limits for a waiting thread.
 const MOST: MostRead = MostRead { clients: 64, locks: 256 };
 
-/// How many clients and how many locks are read at most.
+/// The largest numbers of clients and locks to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MostRead {
     pub(crate) clients: usize,
     pub(crate) locks: usize,
 }
 
-/// The looks of one client.
+/// The searches of one client.
 #[derive(Debug, Default)]
 pub(crate) struct DeadlockDetector {
-    /// Locked by the thread that looks.
+    /// Locked by the searching thread.
     looking: TimedMutex,
-    /// The cycles that the last look has seen, by the number of the own wait.
+    /// The cycles seen by the last search, by the number of the own wait.
     seen: Mutex<BTreeMap<u64, SeenCycle>>,
 }
 
-/// A cycle that a look has seen.
+/// A cycle seen by a search.
 #[derive(Debug)]
 struct SeenCycle {
     cycle: Vec<WaitId>,
-    /// The last look that has seen it.
+    /// The last search which has seen the cycle.
     last: Arc<Look>,
-    /// How many later looks have confirmed the cycle that the first has seen.
+    /// How many later searches have confirmed the cycle.
     confirmed: u32,
 }
 
-/// What one look has read.
+/// The content of one search: waits, owners and clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Look {
     pub(crate) graph: WaitGraph,
     /// The label of each client, and when its record was written.
     pub(crate) clients: BTreeMap<String, (String, i64)>,
-    /// Whether there are more clients or locks than are read.
+    /// Whether the limits have left out clients or locks.
     pub(crate) is_partial: bool,
 }
 
-/// Looks for deadlocks of this client's threads, unless another thread does. Ends within the wait, or
-/// when the thread `has_work`. A look that has not ended is repeated by another thread; the tries report
-/// that the server does not answer.
+/// Searches for deadlocks of this client's threads, unless another thread does. Ends within the
+/// wait, or when `has_work()` is true. Another thread repeats an unfinished search. If the server
+/// does not answer, the tries of the wait report the failure.
 pub(crate) fn look_for_deadlocks(
     core: &ClientCore,
     wait: WaitSpec<'_>,
@@ -92,7 +104,7 @@ pub(crate) fn look_for_deadlocks(
     let Some(_looking) = detector.looking.try_lock_for(Duration::ZERO) else {
         return waits.look_at(begun + LOOK_INTERVAL);
     };
-    // 1. What this client's waits depend on.
+    // 1. The dependencies of this client's waits.
     let own_client = core.id.to_string();
     let end = begun + LONGEST_LOOK;
     let end = wait.deadline.map_or(end, |deadline| deadline.min(end));
@@ -110,13 +122,13 @@ pub(crate) fn look_for_deadlocks(
     let look = match read(core, start, own, [], MOST, policy) {
         Ok(Some(look)) => Arc::new(look),
         Err(error) if !error.is_retryable() => return,
-        // After a rest that is as long as the look was.
+        // After a rest as long as the search.
         Ok(None) | Err(_) => {
             let took = core.now().saturating_duration_since(begun);
             return waits.look_at(core.now() + took.max(LOOK_INTERVAL));
         }
     };
-    // 2. A look confirms a cycle that the look before has seen, if the waits and holds are the same, and
+    // 2. A search confirms a cycle of the search before, if the waits and holds are the same, and
     //    each record was written in between.
     let (mut seen, mut clients) = (BTreeMap::new(), BTreeSet::new());
     let mut seen_before = std::mem::take(&mut *detector.seen.lock());
@@ -134,16 +146,16 @@ pub(crate) fn look_for_deadlocks(
             }
             None => 0,
         };
-        // 3. All clients of the cycles write their records anew, and look.
+        // 3. All clients of the cycles write their records again, and search them.
         if confirmed >= LOOKS_BEFORE_REPORT {
             report(core, &look, &cycle, id, confirmed);
         }
         let ends_wait = core.waits.settings.waits_may_fail;
         if confirmed < if ends_wait { LOOKS_BEFORE_END } else { LOOKS_BEFORE_REPORT } {
-            // A client may be in another cycle than the shortest.
+            // A client may be in a cycle that is not the shortest.
             clients.extend(stuck.entangled_with(id).into_iter().map(|id| id.client.clone()));
         }
-        // Without a newer record the next look compares with the look before.
+        // Without a newer record the next search compares with the search before.
         let last = match before {
             Some(before) if before.confirmed == confirmed => before.last,
             _ => Arc::clone(&look),
@@ -157,15 +169,15 @@ pub(crate) fn look_for_deadlocks(
     }
     for client in clients.iter().filter(|client| **client != own_client) {
         let Some(policy) = policy() else { break };
-        // The next look sends a message anew that was lost.
+        // The next search repeats a lost message.
         drop(ask(core, &Revoke::name_waits(record_key(client)), &LockName::any(), &policy));
     }
     core.watchdog.record.name_waits();
     waits.look_at(core.now() + LOOK_INTERVAL);
 }
 
-/// Reads the owners of the locks that these waits are for, the waits of these clients and of the clients
-/// of these owners, and so on, beside what is in `look`. `None` if `policy` allows no further call.
+/// Reads the owners of the locks of `waits`, the waits of `clients` and of the owners' clients, and
+/// so on, and adds them to `look`. `None` if `policy` allows no further call.
 pub(crate) fn read<'a>(
     core: &ClientCore,
     mut look: Look,
@@ -176,7 +188,7 @@ pub(crate) fn read<'a>(
 ) -> Result<Option<Look>, Error> {
     let (mut waits, mut clients): (_, VecDeque<String>) = (waits, clients.into_iter().collect());
     loop {
-        // 1. For whom the waits are.
+        // 1. The owners of the awaited locks.
         for wait in waits {
             let is_read = look.graph.owners.contains_key(&wait.name) || wait.need == Need::Any;
             if !is_read && look.graph.owners.len() >= most.locks {
@@ -206,7 +218,7 @@ pub(crate) fn read<'a>(
         }
         let Some(allowed) = policy() else { return Ok(None) };
         let record = match ask(core, &ReadRecord(record_key(&client)), &LockName::any(), &allowed) {
-            // Another program's key, or one that this user may not read.
+            // Another program's key, or a key that this user may not read.
             Err(Error::WrongType { .. }) => None,
             Err(error) if error.is_unreadable_key() => None,
             record => record?,
@@ -236,7 +248,7 @@ pub(crate) fn owners_of(content: Content) -> Vec<LockOwner> {
         Content::Owners { mode, owners, .. } => {
             let is_read_write = mode.is_some();
             let owner = |(field, _): (String, u32)| {
-                // A hold that was released, and whose key stays, is nobody's.
+                // A released hold whose key stays has no owner.
                 if field.ends_with(KEPT) {
                     return None;
                 }
@@ -252,14 +264,14 @@ pub(crate) fn owners_of(content: Content) -> Vec<LockOwner> {
     }
 }
 
-/// Whether the record of each client in a cycle has been written since an earlier look.
+/// Whether the record of each client in a cycle was written since an earlier search.
 pub(crate) fn is_written_anew(before: &Look, now: &Look, cycle: &[&WaitId]) -> bool {
     let written = |look: &Look, id: &WaitId| look.clients.get(&id.client).map(|(_, at)| *at);
     // The server's clock may have been set back.
     cycle.iter().all(|id| written(before, id) != written(now, id))
 }
 
-/// Whether each wait of a cycle is for a hold of the next one's thread, which an earlier look has seen.
+/// Whether each wait of a cycle is for a hold of the next thread, and both searches have the hold.
 pub(crate) fn has_same_holds(before: &Look, now: &Look, cycle: &[&WaitId]) -> bool {
     let next = cycle.iter().cycle().skip(1);
     cycle.iter().zip(next).all(|(id, next)| {
@@ -280,10 +292,10 @@ fn blocking_owners(graph: &WaitGraph, id: &WaitId, next: &WaitId) -> BTreeSet<St
     owners.map(|owner| owner.owner.clone()).filter(|owner| held.contains(owner)).collect()
 }
 
-/// Reports a cycle, once for this client. Ends the wait `own` if that is the victim.
+/// Reports a cycle, once for this client. Ends the wait `own` if `own` is the victim.
 fn report(core: &ClientCore, look: &Look, cycle: &[&WaitId], own: &WaitId, confirmed: u32) {
     let waits = &core.holds.long_waits;
-    // A wait of this client that has ended since the look is in no cycle.
+    // A wait of this client that has ended since the search is in no cycle.
     let is_own = |id: &&&WaitId| id.client == own.client;
     let numbers: Vec<u64> = cycle.iter().filter(is_own).map(|id| id.number).collect();
     if !numbers.iter().all(|number| waits.contains(*number)) {
@@ -297,9 +309,9 @@ fn report(core: &ClientCore, look: &Look, cycle: &[&WaitId], own: &WaitId, confi
     }
 }
 
-/// A sentence: which thread of which client waits for which lock, which the next one holds.
+/// A sentence: which thread of which client waits for which lock, which the next thread holds.
 pub(crate) fn describe(look: &Look, cycle: &[&WaitId]) -> String {
-    // From the smallest on, so that all clients say the same.
+    // From the smallest wait on, so that all clients report the same text.
     let smallest = (0..cycle.len()).min_by_key(|at| cycle[*at]).unwrap_or(0);
     let waits = cycle.iter().cycle().skip(smallest).take(cycle.len());
     let parts = waits.filter_map(|id| {

@@ -1,4 +1,4 @@
-//! A longer lease for holds that their holder has, by the script that renews holds.
+//! A longer lease for the caller's own holds, by the script for renewals.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,9 +13,11 @@ use crate::model::owner::Owner;
 use crate::ops::{Renew, Renewal};
 use crate::store::retry::{CallError, RetryLimit};
 
-/// Asks the server to keep `hold` for `lease` from now on, and waits for the reply. A hold with a
-/// later end keeps its end. If one more guard `is_watched` from now on, the watchdog renews the
-/// hold with `lease`.
+/// Extends `hold` to `lease` from now on, and waits for the reply. A later end of the hold stays.
+/// If one more guard `is_watched` from now on, the watchdog renews the hold with `lease`.
+///
+/// Returns [`Error::Lost`] if the hold is lost, and [`Error::WatchdogGone`] if no thread would
+/// renew a watched guard. If the call fails, returns the error of the call.
 pub(crate) fn extend(
     core: &ClientCore,
     hold: &Arc<Hold>,
@@ -27,12 +29,12 @@ pub(crate) fn extend(
     if is_watched && core.watchdog.is_dead(&hold.name) {
         return Err(Error::WatchdogGone);
     }
-    // 1. Whatever the reply, the server may keep the key that long.
+    // 1. Whatever the reply, the server may retain the key for `lease`.
     hold.request(lease);
     let owners = [hold.owner.clone()];
     let Prolonged { sent_at, losses } =
         prolong(core, &hold.name, hold.kind.layout(), &owners, lease, retries)?;
-    // 2. What is lost stays lost: the server does not have the hold, or the reply came too late.
+    // 2. A lost hold stays lost: the server does not have the hold, or the reply came too late.
     let in_time = || hold.extend(core.now(), lease, sent_at);
     let reason = losses.first().copied().flatten();
     if let Some(reason) = reason.or_else(|| (!in_time()).then(|| hold.reason_of_end())) {
@@ -47,15 +49,15 @@ pub(crate) fn extend(
     core.check(hold)
 }
 
-/// What a server has answered.
+/// A server's answer to an extension.
 pub(crate) struct Prolonged {
-    /// When the request was sent, by which the lease counts.
+    /// When the request was sent: the lease counts from here.
     pub(crate) sent_at: Instant,
-    /// How each hold was lost, in their order.
+    /// How each hold was lost, in the order of the owners.
     pub(crate) losses: Vec<Option<LostReason>>,
 }
 
-/// Asks the server to keep the holds of `owners` for `lease` from now on.
+/// Sends the renewal of the holds of `owners` for `lease` from now on.
 pub(crate) fn prolong(
     core: &ClientCore,
     name: &LockName,

@@ -1,4 +1,4 @@
-//! Fencing tokens for holds that were acquired without one.
+//! Fencing tokens for holds acquired without a token.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
 use crate::ops::by_kind::HoldId;
 
-/// The token of `hold`: the one that the hold has, or one that the server draws now.
+/// The token of `hold`: the hold's own token, or a token drawn by the server now.
 pub(crate) fn token_of(core: &ClientCore, hold: &Arc<Hold>) -> Result<u64, Error> {
     core.check(hold)?;
     if let Some(token) = hold.token() {
@@ -22,7 +22,7 @@ pub(crate) fn token_of(core: &ClientCore, hold: &Arc<Hold>) -> Result<u64, Error
     Err(lost(hold, LostReason::Deleted))
 }
 
-/// Draws a token for a hold, or a permit. `None` if the server does not have the hold.
+/// Draws a token for a hold or a permit. `None` if the server does not have the hold.
 pub(crate) fn draw(core: &ClientCore, hold: &HoldId) -> Result<Option<u64>, Error> {
     let answer = core.ask(&hold.draw_token(), &hold.name);
     answer.map_err(|error| core.or_shut_down(error))

@@ -1,8 +1,8 @@
-//! Random orders of the steps that several threads take to acquire, hand over and release one lock.
+//! Random orders of the steps in which several threads acquire, hand over and release one lock.
 //!
-//! The threads are simulated: each step is what a thread does in one piece, mostly under one lock.
-//! So every order of steps that real threads can come to can come up here, with a seed that repeats
-//! it. Whatever the order, two threads never hold the lock, and nobody waits for a poll.
+//! The threads are simulated: each step is one uninterrupted action of a thread, mostly under one
+//! lock. So every possible order of real threads' steps can occur here, with a seed that repeats
+//! the order. In every order, two threads never hold the lock, and no thread waits for a poll.
 
 use crate::model::sync::thread::{self, ThreadId};
 use std::sync::Arc;
@@ -33,31 +33,31 @@ use crate::waits::registry::Recipient;
 
 const THREADS: usize = 5;
 const STEPS: usize = 400;
-/// All of the time that passes while nothing happens is below the poll bound.
+/// All idle time together is below the poll bound.
 const PAUSE: Duration = Duration::from_millis(9);
 
-/// What a simulated thread does next.
+/// The next step of a simulated thread.
 enum ThreadStage<'a> {
     Idle,
     Waits(Waiter<'a>),
-    /// It sends an acquire.
+    /// The thread sends an acquire.
     Asks(Waiter<'a>),
-    /// It reports the answer.
+    /// The thread reports the answer.
     TryAnswer(Waiter<'a>, Option<Arc<Hold>>),
-    /// It has reported a grant.
+    /// The thread has reported a grant.
     Granted(Waiter<'a>, Arc<Hold>),
     Holds(Arc<Hold>),
-    /// It has counted its guard off.
+    /// The thread has counted its guard off.
     Closes(Arc<Hold>),
     /// The hold is over in the process.
     Ends(Arc<Hold>),
-    /// It sends the release.
+    /// The thread sends the release.
     Releases(Arc<Hold>, bool),
-    /// It reports the answer.
+    /// The thread reports the answer.
     Released(Arc<Hold>, Option<u32>),
 }
 
-/// A wait that ends only with a grant.
+/// A wait ended only by a grant.
 fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitRequest<'a> {
     let wait = WaitSpec { waits: true, deadline: None, cancel: None };
     let retries = RetryLimit::UntilAnswered;
@@ -72,7 +72,7 @@ struct World<'a> {
     channel: &'a Arc<str>,
     ids: Vec<ThreadId>,
     random: fastrand::Rng,
-    /// Whether anything happened since the last look.
+    /// Whether anything happened since the flag was cleared.
     progress: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a> World<'a> {
         self.core.waits.join(&self.core.store, request)
     }
 
-    /// Asks the server, and makes the hold.
+    /// Sends an acquire to the server, and makes the hold.
     fn ask(&self, thread: usize) -> Option<Arc<Hold>> {
         let core = self.core;
         let lease = core.settings.watchdog_lease;
@@ -104,14 +104,15 @@ impl<'a> World<'a> {
         Some(hold)
     }
 
-    /// One step of one thread. `may_begin`: an idle one may join, and a waiting one may leave.
+    /// One step of one thread. `may_begin`: an idle thread may join, and a waiting thread may
+    /// leave.
     fn step(&mut self, thread: usize, stage: ThreadStage<'a>, may_begin: bool) -> ThreadStage<'a> {
         let core = self.core;
         let now = self.clock.now();
         self.progress = true;
         match stage {
             ThreadStage::Idle if may_begin => ThreadStage::Waits(self.join(thread)),
-            // A cancellation: it leaves, whatever it was given meanwhile.
+            // A cancellation: the thread leaves, even with a hold given meanwhile.
             ThreadStage::Waits(_) if may_begin && self.random.u8(..) < 8 => ThreadStage::Idle,
             ThreadStage::Waits(mut waiter) => match waiter.look(now) {
                 QueueLook::Step(Step::Try(wakes)) => {
@@ -151,7 +152,7 @@ impl<'a> World<'a> {
                 hold.remove_guard(true);
                 ThreadStage::Closes(hold)
             }
-            // An error: it was lost before.
+            // An error: the hold was lost before.
             ThreadStage::Closes(hold) => {
                 core.watchdog.forget(&hold).map_or(ThreadStage::Idle, |()| ThreadStage::Ends(hold))
             }
@@ -178,7 +179,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Someone deletes the lock of a holder, and a renewal finds out.
+    /// Deletes the lock of a holder, and has a renewal find the loss.
     fn lose(&self) {
         let held = self.core.holds.of_name(self.name);
         if let Some(hold) = held.iter().find(|hold| hold.is_held(self.clock.now())) {
@@ -231,7 +232,7 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
         let holders = stages.iter().filter(|stage| is_held(stage, &clock)).count();
         prop_assert!(holders <= 1, "{holders} threads hold the lock");
     }
-    // 2. Nobody comes any more. All that wait get the lock, without a poll.
+    // 2. No thread joins any more. All waiting threads get the lock, without a poll.
     let mut idle = 0;
     while !stages.iter().all(|stage| matches!(stage, ThreadStage::Idle)) {
         let mut progress = false;
@@ -267,8 +268,7 @@ fn holds_are_handed_over_in_these_orders() {
     assert!(total > 100, "{total}");
 }
 
-/// Whether a hold that was granted just now is handed over to one waiter after the other, each time
-/// after such a pause.
+/// Whether a new hold is handed over to each waiter in turn, after each of the pauses.
 fn handed_over(hand_over: HandOver, pauses: &[Duration]) -> Vec<bool> {
     let clock = ManualClock::new();
     let memory = Memory::with_clock(Arc::new(clock.clone()));
@@ -306,7 +306,7 @@ fn a_hold_is_handed_over_until_its_budget_is_used_up() {
     assert_eq!(counted.iter().position(|is_given| !is_given), Some(100));
 }
 
-/// A client in memory, of which a test takes each step itself.
+/// A client in memory whose steps are taken by a test.
 struct SteppedClient {
     core: ClientCore,
     clock: ManualClock,
@@ -327,7 +327,7 @@ impl SteppedClient {
         self.core.waits.join(&self.core.store, request)
     }
 
-    /// Begins a try, if it is the waiter's turn. Answers what it sees.
+    /// Begins a try, if the waiter has the turn. Returns the wakes of the try.
     fn begin_try(&self, waiter: &mut Waiter<'_>) -> Option<Wakes> {
         let now = self.clock.now();
         let QueueLook::Step(Step::Try(wakes)) = waiter.look(now) else { return None };
@@ -339,7 +339,8 @@ impl SteppedClient {
 #[test]
 fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_channel() {
     let client = SteppedClient::new();
-    // It has asked, and there is no answer yet: the channel is not subscribed to for it.
+    // The reader has sent a try without an answer yet: the channel is not subscribed for the
+    // reader.
     let _reader = client.join(WaitMode::Shared);
     for _ in 0..2 {
         let mut writer = client.join(WaitMode::Exclusive);
@@ -365,7 +366,7 @@ fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
         let channel = channels.by_name.get_mut(&client.channel);
         channel.map(|channel| channel.of(false).exclusive.queue.tickets().collect::<Vec<_>>())
     };
-    // It tries, and is granted before anybody looks, or after that.
+    // The waiter tries, and is granted before or after another thread inspects the queues.
     begin().granted(WakeHint::Wait);
     assert_eq!(queued(), None);
     let mut lone = begin();
@@ -373,10 +374,10 @@ fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
     lone.granted(WakeHint::Wait);
     drop(lone);
     assert_eq!(queued(), None);
-    // It gets no answer.
+    // The waiter gets no answer.
     drop(begin());
     assert_eq!(queued(), None);
-    // It is refused, and stays.
+    // The waiter is refused, and stays.
     let mut lone = begin();
     lone.refused(None, WakeHint::Wait);
     assert_eq!(queued(), Some(vec![Ticket::FIRST]));

@@ -1,19 +1,19 @@
-//! The released holds whose keys stay on the server for a while: how many there are.
-//! Pure: time is an argument.
+//! A count of the released holds whose keys stay on the server for a while. Pure: time is an
+//! argument.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// When they end, the first one first.
+/// The ends of the kept keys, the earliest end first.
 #[derive(Debug, Default)]
 pub(crate) struct KeptHolds(BinaryHeap<Reverse<Instant>>);
 
-/// The most that are counted. Each takes 16 bytes.
+/// The largest count. Each end takes 16 bytes.
 const MAX_COUNTED: usize = 65_536;
 
 impl KeptHolds {
-    /// One more, which stays until `end`.
+    /// Counts a key that stays until `end`.
     pub(crate) fn add(&mut self, now: Instant, end: Instant) {
         self.remove_ended(now);
         if self.0.len() < MAX_COUNTED && now < end {
@@ -21,7 +21,7 @@ impl KeptHolds {
         }
     }
 
-    /// How many are left.
+    /// Returns how many keys are left.
     pub(crate) fn count(&mut self, now: Instant) -> usize {
         self.remove_ended(now);
         self.0.len()

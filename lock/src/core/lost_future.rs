@@ -11,20 +11,20 @@ use crate::error::LostReason;
 use crate::events::wakers::AwaitedEnd;
 use crate::model::fork::HomeProcess;
 
-/// A future that is ready when a guard's lock is lost, with the reason, or when that guard is gone,
-/// with `None`: from [`LockGuard::lost_future`](crate::LockGuard::lost_future), and from that of a
-/// [`MultiGuard`](crate::MultiGuard::lost_future) or a watched
-/// [`Permit`](crate::Permit::lost_future).
+/// A future of the end of a guard's lock: ready when the lock is lost, with the reason, or when the
+/// guard is gone, with `None`. Created by `lost_future` of
+/// [`LockGuard`](crate::LockGuard::lost_future), [`MultiGuard`](crate::MultiGuard::lost_future) or
+/// a watched [`Permit`](crate::Permit::lost_future).
 ///
-/// It needs no runtime, and works in each. It is independent of the guard: it may be moved to
-/// another task and outlive the guard. Each guard may have any number of them. Dropping one leaves
-/// nothing behind.
+/// The future works in each runtime, and without any. The future is independent of the guard: a
+/// program may move the future to another task, and the future may outlive the guard. Each guard
+/// may have any number of futures. Dropping a future leaves nothing behind.
 ///
-/// The task is woken on the client's thread `lock-wakers`, with no lock of the client held. So the
-/// waker may block, but delays the other tasks of the client while it does. A panic in it is caught
-/// and counted ([`Stats::callback_panics`](crate::Stats::callback_panics)).
+/// The client's thread `lock-wakers` wakes the task, with no lock of the client held. So the waker
+/// may block, but delays the client's other tasks meanwhile. A panic of the waker is caught and
+/// counted ([`Stats::callback_panics`](crate::Stats::callback_panics)).
 ///
-/// When it has been ready, it stays so. In the child of a fork it is ready, with
+/// A ready future stays ready. In the child of a fork the future is ready, with
 /// [`LostReason::Forked`].
 ///
 /// ```
@@ -45,7 +45,7 @@ use crate::model::fork::HomeProcess;
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct LostFuture {
     home: HomeProcess,
-    /// What it awaits, and its number there. `None` in the child of a fork.
+    /// The awaited end, and the number of this future there. `None` in the child of a fork.
     awaited: Option<(Arc<AwaitedEnd>, u64)>,
 }
 
@@ -55,12 +55,12 @@ impl LostFuture {
         Self { home: HomeProcess::new(), awaited: Some((Arc::clone(end), task)) }
     }
 
-    /// That of a guard in the child of a fork.
+    /// The future of a guard in the child of a fork.
     pub(crate) fn forked() -> Self {
         Self { home: HomeProcess::new(), awaited: None }
     }
 
-    /// That of `end`; none in the child of a fork.
+    /// The future of `end`. `end` is `None` in the child of a fork.
     pub(crate) fn of(end: Option<&Arc<AwaitedEnd>>) -> Self {
         end.map_or_else(Self::forked, Self::new)
     }
@@ -80,7 +80,7 @@ impl Future for LostFuture {
 impl Drop for LostFuture {
     fn drop(&mut self) {
         if !self.home.is_current() {
-            // The parent's.
+            // The parent owns the end.
             mem::forget(self.awaited.take());
         }
         if let Some((end, task)) = &self.awaited {

@@ -1,9 +1,11 @@
-//! Publishes a client's counts to the recorder of the `metrics` crate, on a thread of its own.
+//! Publishes a client's counts to the recorder of the `metrics` crate, on a separate thread.
 //!
 //! The recorder is foreign code: it may block, panic, or call the client. So no other thread calls
-//! it. The client keeps its counts itself; the thread `lock-metrics` reads them once a second, and
-//! holds no lock while it publishes what was added since. A recorder that blocks delays what is
-//! published, and nothing else; nothing is queued meanwhile (DESIGN: foreign code).
+//! the recorder. The client counts, and once a second the thread `lock-metrics` publishes the
+//! increments without holding a lock. The thread is separate from the callbacks' thread, because
+//! either may block. Nothing is queued, so a blocking recorder delays only the published counts,
+//! and a count costs no more than an addition. In return histogram values are rounded to the
+//! histogram's buckets, and published counts are up to a second old.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,10 +30,10 @@ use crate::store::store::Store;
 use crate::waits::registry::WaitRegistry;
 use crate::watchdog::PendingReleases;
 
-/// Between two publications, by the client's clock.
+/// The time between two publications, by the client's clock.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The counters, and what they count.
+/// The counters and their descriptions.
 const COUNTERS: [(&str, &str); 12] = [
     ("wheellock_acquires_total", "Acquires, by kind, end and label"),
     ("wheellock_renewals_total", "Renewals that the server has granted"),
@@ -47,7 +49,7 @@ const COUNTERS: [(&str, &str); 12] = [
     ("wheellock_panics_total", "Panics on the watchdog's threads"),
 ];
 
-/// The gauges, and what they show.
+/// The gauges and their descriptions.
 const GAUGES: [(&str, &str); 4] = [
     ("wheellock_held", "Locks and watched permits that are held"),
     ("wheellock_cached", "Locks that stay with their client between two uses"),
@@ -55,7 +57,7 @@ const GAUGES: [(&str, &str); 4] = [
     ("wheellock_queued_releases", "Releases that the server has not acknowledged"),
 ];
 
-/// The histograms, and what they measure.
+/// The histograms and their descriptions.
 const HISTOGRAMS: [(&str, &str); 4] = [
     ("wheellock_wait_seconds", "Time from asking until it was acquired, by kind and label"),
     ("wheellock_held_seconds", "Time for which a holder has had a lock, by kind and label"),
@@ -63,7 +65,7 @@ const HISTOGRAMS: [(&str, &str); 4] = [
     ("wheellock_renewal_round_trip_seconds", "Time from sending renewals until their reply"),
 ];
 
-/// Publishes what one client counts.
+/// Publishes the counts of one client.
 #[derive(Debug)]
 pub(crate) struct MetricsPublisher {
     shared: Arc<Shared>,
@@ -78,14 +80,15 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// What the thread sleeps on. `None` once it has ended: a manual clock waits for every parker.
+    /// The thread's parker. `None` once the thread has ended: a manual clock waits for every
+    /// parker.
     parker: Option<Parker>,
-    /// The callers that wait until what is counted by now is published.
+    /// The callers waiting for the publication of the present counts.
     waiting: Vec<Sender<Infallible>>,
     ends: bool,
 }
 
-/// Where the counts are read.
+/// The sources of the counts.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) holds: Arc<HoldRegistry>,
@@ -100,7 +103,7 @@ pub(crate) struct Sources {
 impl MetricsPublisher {
     pub(crate) fn start(sources: Sources, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let parker = Parker::new();
-        // It returns at once: with it, a manual clock knows the thread before it runs.
+        // Returns at once. With this call, a manual clock knows the thread before the thread runs.
         park(&*clock, &parker, Some(clock.now()), None);
         let state = State { parker: Some(parker.clone()), waiting: Vec::new(), ends: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), panics: AtomicU64::new(0) });
@@ -108,30 +111,30 @@ impl MetricsPublisher {
         let thread = thread::Builder::new()
             .name("lock-metrics".to_owned())
             .spawn(move || {
-                // A panic of the clock. Those of the recorder are caught call by call.
+                // A panic of the clock. Panics of the recorder are caught call by call.
                 if catch_panic(|| of_thread.run(&sources, &*clock, &parker)).is_none() {
                     sources.counters.panicked();
                 }
                 of_thread.end();
             })
             .map_err(|error| Error::Thread { reason: error.into() })?;
-        // It is not joined: a recorder may never return.
+        // The thread is not joined: a recorder may never return.
         Ok(Self { shared, thread: thread.thread().id() })
     }
 
-    /// Publishes what is counted by now, and waits for that, for at most `timeout`. A recorder that
-    /// calls this does not wait for itself.
+    /// Publishes the present counts, and waits for the publication, for at most `timeout`. A
+    /// recorder that calls this function does not wait for itself.
     pub(crate) fn flush(&self, timeout: Duration) {
         self.call(timeout, false);
     }
 
-    /// Publishes what is counted by now, waits for that as [`flush`](Self::flush) does, and ends
-    /// the thread. Levels go back to zero.
+    /// Publishes the present counts, waits as [`flush`](Self::flush) does, and ends the thread.
+    /// Gauges go back to zero.
     pub(crate) fn stop(&self, timeout: Duration) {
         self.call(timeout, true);
     }
 
-    /// Calls of the recorder that panicked.
+    /// How many calls of the recorder panicked.
     pub(crate) fn panics(&self) -> u64 {
         self.shared.panics.load(Ordering::Relaxed)
     }
@@ -146,7 +149,7 @@ impl MetricsPublisher {
             parker.unpark();
         }
         if thread::current().id() != self.thread {
-            // Nothing is ever sent: it ends with the sender or with the timeout.
+            // Nothing is ever sent: the wait ends with the sender or with the timeout.
             let _ended = published.recv_timeout(timeout);
         }
     }
@@ -170,15 +173,15 @@ impl Shared {
         }
     }
 
-    /// The thread ends, and with it the wait of every caller, also of one that came meanwhile.
+    /// Ends the thread and the wait of every caller, also of a caller arriving meanwhile.
     fn end(&self) {
         let mut state = self.state.lock();
         state.parker = None;
         state.waiting.clear();
     }
 
-    /// Tells the recorder what has come since the last time. What a call that panics should have
-    /// brought is lost.
+    /// Reports the increments since the last publication to the recorder. An increment in a call
+    /// that panics is lost.
     fn publish(&self, published: &mut Published, sources: &Sources, ends: bool) {
         let mut now = Stats::default();
         sources.counters.fill(&mut now);
@@ -187,7 +190,7 @@ impl Shared {
         if ends {
             now.cache.cached = 0;
         }
-        // The nodes of a cluster are counted one after the other, while others come and go.
+        // The nodes of a cluster are counted in turn, while nodes join and leave.
         let made = sources.store.upgrade().map_or(0, |store| store.connections().made);
         now.connections_made = made.max(published.stats.connections_made);
         if !ends {
@@ -306,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// What each metric is, for an exporter that shows it.
+    /// Describes each metric, for exporters with descriptions.
     fn describe(&self) {
         for (name, text) in COUNTERS {
             self.contain(|| metrics::describe_counter!(name, text));
@@ -319,7 +322,7 @@ impl Shared {
         }
     }
 
-    /// Several clients share a gauge, so each moves it by what has changed with it.
+    /// Several clients share a gauge, so each client moves the gauge by its own changes.
     #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and these are counts")]
     fn move_level(&self, name: &'static str, before: usize, now: usize) {
         if now > before {
@@ -344,7 +347,7 @@ impl Shared {
         }
     }
 
-    /// Calls the recorder and returns, whether it panics or not.
+    /// Calls the recorder and returns, even after a panic of the recorder.
     fn contain(&self, record: impl FnOnce()) {
         if catch_panic(record).is_none() {
             // Relaxed: a plain sum.
@@ -353,7 +356,7 @@ impl Shared {
     }
 }
 
-/// What has been published.
+/// The published counts.
 #[derive(Default)]
 struct Published {
     stats: Stats,
@@ -361,11 +364,11 @@ struct Published {
     warned: BTreeMap<&'static str, u64>,
     lateness: BTreeMap<Duration, u64>,
     round_trip: BTreeMap<Duration, u64>,
-    /// By the numbers that the counters give them.
+    /// By the counters' numbers for the series.
     series: BTreeMap<usize, PublishedSeries>,
 }
 
-/// What has been published of one kind, with one label.
+/// The published counts of a kind and a label.
 #[derive(Default)]
 struct PublishedSeries {
     ends: [u64; AcquireEnd::ALL.len()],

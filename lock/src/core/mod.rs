@@ -1,5 +1,5 @@
-//! One client in one process: its store, watchdog, events and waiting threads, put together, and the
-//! two paths of every lock. Begin with `acquire` and `release`.
+//! One client in one process: its store, watchdog, events and waiting threads, put together, and
+//! the two paths of every lock. Begin with `acquire` and `release`.
 //!
 //! # An acquire
 //!
@@ -9,16 +9,16 @@
 //! 1. `locks/lock.rs` turns the arguments into a `WaitSpec` (`model/wait.rs`), and in the end the
 //!    result into a guard of the lock's type (`locks/guard.rs`).
 //! 2. `core/acquire.rs` makes a `LockRequest` of the settings (`core/spec.rs`), and searches
-//!    `hold/registry.rs` for a hold of this thread or named owner, which the acquire would re-enter.
-//!    Otherwise it makes a `LockTry` with a new owner (`model/owner.rs`).
+//!    `hold/registry.rs` for a hold of this thread or named owner, which the acquire would
+//!    re-enter. Otherwise the function makes a `LockTry` with a new owner (`model/owner.rs`).
 //! 3. `core/tries.rs`: `wait_for` is the loop of every wait. No other thread of this client waits
 //!    for the name, so `core/wait.rs` says to try at once.
 //! 4. `ops/by_kind.rs` selects the operation of the lock's kind, here `ops/acquire.rs`.
-//! 5. `core/client_core.rs` and `store/retry.rs` send the operation until it is answered or the time
-//!    is over. `store/store.rs` selects memory, the server or the cluster.
+//! 5. `core/client_core.rs` and `store/retry.rs` send the operation until it is answered or the
+//!    time is over. `store/store.rs` selects memory, the server or the cluster.
 //! 6. `store/redis/node/node.rs` encodes the operation with a not-after (`node/request.rs`,
-//!    `resp/encode.rs`). `node/calls.rs` takes an idle connection (`node/pool.rs`), writes, and reads
-//!    until the reply is complete (`node/call_connection.rs`, `net/connection.rs`,
+//!    `resp/encode.rs`). `node/calls.rs` takes an idle connection (`node/pool.rs`), writes, and
+//!    reads until the reply is complete (`node/call_connection.rs`, `net/connection.rs`,
 //!    `resp/decode.rs`), within the deadline.
 //! 7. `node/request.rs` classifies the reply, and the operation decodes it.
 //! 8. The server has granted the lock: a `Hold` (`hold/hold.rs`) enters the registry and
@@ -37,12 +37,12 @@
 //!    refuses, `core/wait.rs` subscribes, tries again once the subscription is confirmed, and parks
 //!    the thread. All other threads sleep.
 //! 4. A message unparks the first thread: `store/redis/node/subscriber.rs` reads the message, and
-//!    `waits/registry.rs` passes it to the queue.
+//!    `waits/registry.rs` passes the wake to the queue.
 //!
 //! # A renewal
 //!
-//! 1. `watchdog/ticker.rs`: the ticker of the wheel returns holds that are due. Each valid hold goes
-//!    back on the wheel at the end of its validity (`scheduler.rs`).
+//! 1. `watchdog/ticker.rs`: the ticker of the wheel returns holds that are due. Each valid hold
+//!    goes back on the wheel at the end of its validity (`scheduler.rs`).
 //! 2. `watchdog/dispatch.rs` passes the holds to the renewal worker of their server
 //!    (`watchdog/workers.rs`, `worker.rs`).
 //! 3. `watchdog/worker_thread.rs` is one turn of the worker's thread. `batch.rs` cuts the due holds
@@ -56,10 +56,10 @@
 //! # An unlock and a drop
 //!
 //! 1. `locks/guard.rs` and `core/raw_guard.rs`: `unlock`, or the drop of the guard.
-//! 2. `waits/hand_over.rs` hands the hold to the first waiter of the queue, if possible, and nothing
-//!    else happens. Otherwise `core/release.rs` counts the guard off the hold (`hold/hold.rs`). After
-//!    the last guard, `watchdog/endings.rs` takes the hold off the wheel and out of the registry.
-//!    From here on `is_held` is false; nothing was sent yet.
+//! 2. `waits/hand_over.rs` hands the hold to the first waiter of the queue, if possible, and
+//!    nothing else happens. Otherwise `core/release.rs` counts the guard off the hold
+//!    (`hold/hold.rs`). After the last guard, `watchdog/endings.rs` takes the hold off the wheel
+//!    and out of the registry. From here on `is_held` is false; nothing was sent yet.
 //! 3. `core/release.rs`: `unlock` sends the release by the steps 4 to 7 of an acquire. A drop does
 //!    not wait for the reply: `watchdog/settle.rs` sends the release through `Store::send_unread`,
 //!    and the thread that reads the reply leaves it in `store/owed.rs`.

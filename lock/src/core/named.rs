@@ -1,4 +1,4 @@
-//! What the methods of a named object share: the client and the name, calls, and the wait for a
+//! The common part of named objects' methods: the client and the name, calls, and the wait for a
 //! grant.
 
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::model::wait_graph::Need;
 use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 
-/// The name of an object, and its client. A name that is not valid is an error when it is used.
+/// The name of an object, and its client. Each use of an invalid name is an error.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedObject {
     core: Arc<ClientCore>,
     name: Result<LockName, Error>,
 }
 
-/// For how long the server keeps the answer to a call after the last copy of it may arrive. A
-/// failed acquire is rolled back within that time, or what it took stays taken.
+/// The extra time for which the server retains the answer to a call, after the last copy of the
+/// call may arrive. A failed acquire is rolled back within this time; otherwise its grant stays.
 pub(crate) const DEDUP_MARGIN: Duration = Duration::from_secs(60);
 
 impl NamedObject {
@@ -30,8 +30,8 @@ impl NamedObject {
         Self { core, name: prefix.name(name) }
     }
 
-    /// The same object, unless it shares keys with that of another name which the client uses:
-    /// then its use is an error.
+    /// The same object. Each use is an error if its keys, by `derive`, collide with the keys of
+    /// another name of the client.
     pub(crate) fn sharing(mut self, derive: fn(&LockName) -> Arc<str>) -> Self {
         self.name = self.name.and_then(|name| self.core.shared_keys.claim(name, derive));
         self
@@ -42,7 +42,7 @@ impl NamedObject {
         Ok((self.core.running()?, self.name.clone()?))
     }
 
-    /// Sends the operation for the name and a new call until it is answered.
+    /// Sends the operation for the name and a new request id, until the server answers.
     pub(crate) fn ask<O: Operation>(
         &self,
         operation: impl FnOnce(LockName, RequestId) -> O,
@@ -52,7 +52,7 @@ impl NamedObject {
         core.ask(&operation, &name)
     }
 
-    /// The number under the name, zero if there is none.
+    /// The number stored under the name; zero without a number.
     pub(crate) fn number(&self) -> Result<i64, Error> {
         let (core, name) = self.current()?;
         let number = core.ask(&Number(name.clone()), &name)?;
@@ -60,13 +60,13 @@ impl NamedObject {
     }
 }
 
-/// The error of a text that is not a number.
+/// The error of a text where a number is expected.
 pub(crate) fn not_a_number(name: &LockName) -> Error {
     Error::WrongType { key: name.shown(), found: "a string that is not a number".to_owned() }
 }
 
-/// Waits for what `attempt` asks for, which shares its `channel` with other waiters of the name.
-/// Counts the wait as an acquire of this kind.
+/// Waits for a grant of `attempt`, in the queue of `channel`, which other waiters of the name
+/// share. Counts the wait as an acquire of `kind`. `None` if the time is over.
 pub(crate) fn wait_for_grant<T: Try>(
     core: &ClientCore,
     kind: AcquireKind,
@@ -89,17 +89,17 @@ pub(crate) fn wait_for_grant<T: Try>(
     Ok(waited?.granted)
 }
 
-/// Begins a call that the server remembers.
+/// Begins a call whose answer the server retains.
 pub(crate) fn begin_request(core: &ClientCore, name: &LockName) -> RequestId {
     core.requests.begin(&core.id, name, dedup_ttl(core))
 }
 
-/// How long the server keeps the answer to a call.
+/// How long the server retains the answer to a call.
 pub(crate) fn dedup_ttl(core: &ClientCore) -> Duration {
     core.settings.retry_timeout() * 2 + DEDUP_MARGIN
 }
 
-/// Java counts permits with 32 bits.
+/// `count`, or an error: Java counts permits with 32 bits.
 pub(crate) fn check_count(count: u32) -> Result<u32, Error> {
     if i32::try_from(count).is_ok() {
         return Ok(count);

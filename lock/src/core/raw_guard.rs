@@ -27,38 +27,38 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::store::retry::RetryLimit;
 
-/// One of the guards of a hold. Dropping it releases it. Public only for a sealed trait: it cannot
-/// be named outside of the crate.
+/// One of the guards of a hold. Dropping the guard releases its part. Public only for a sealed
+/// trait: code outside of the crate cannot name the type.
 pub struct RawGuard {
     core: Arc<ClientCore>,
     hold: Arc<Hold>,
     /// Whether the watchdog renews the hold for this guard.
     watched: AtomicBool,
-    /// Who may get the hold when this was the last guard.
+    /// The next user of the hold after its last guard.
     reuse: Reuse,
     released: bool,
-    /// Boxed, as hardly any of a hundred thousand guards has it.
+    /// Boxed, as hardly any of a hundred thousand guards has extras.
     extras: OnceLock<Box<Extras>>,
 }
 
-/// Who may get a hold when its last guard is gone, before it is released on the server.
+/// The next user of a hold after its last guard, before a release on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
     Never,
-    /// A thread of the client that waits.
+    /// A waiting thread of the client.
     HandOver,
-    /// The same, or an acquire that comes within this time.
+    /// A waiting thread, or an acquire within this time.
     Cache(Duration),
 }
 
-/// What is made when a guard is asked for it.
+/// Parts of a guard, each made at its first use.
 #[derive(Default)]
 struct Extras {
     lost: OnceLock<Receiver<LostReason>>,
-    /// This guard's listener at the hold. It goes with the guard: others may nest the hold for
-    /// long.
+    /// This guard's listener at the hold. Removed with the guard, as other guards may nest the hold
+    /// for long.
     listener: OnceLock<ListenerId>,
-    /// What tasks await, and its listener.
+    /// The end awaited by tasks, and its listener.
     awaited: OnceLock<(Arc<AwaitedEnd>, Option<ListenerId>)>,
     /// A request for the hold, and its listener.
     revocation: OnceLock<(Arc<RevocationSignal>, Option<ListenerId>)>,
@@ -72,7 +72,7 @@ impl RawGuard {
         Self { core, hold, watched, reuse: Reuse::Never, released: false, extras }
     }
 
-    /// Sets who may get the hold when this was the last guard.
+    /// Sets the next user of the hold after its last guard.
     pub(crate) fn reused_by(mut self, reuse: Reuse) -> Self {
         self.reuse = reuse;
         self
@@ -96,16 +96,16 @@ impl RawGuard {
         self.hold.remaining(self.core.now())
     }
 
-    /// Asks the server for `lease` from now on. The hold lasts at least that long.
+    /// Extends the hold to `lease` from now on. A later end of the hold stays.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.check()?;
         extend(&self.core, &self.hold, Lease::new(lease)?, false, RetryLimit::UntilAnswered)
     }
 
-    /// The watchdog renews the hold until this guard is gone.
+    /// Has the watchdog renew the hold until this guard is gone.
     pub(crate) fn watch(&self) -> Result<(), Error> {
         self.check()?;
-        // Whoever sets it asks: of two calls side by side, one.
+        // Of two concurrent calls, only the call that sets the flag asks the server.
         if self.watched.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
@@ -123,15 +123,15 @@ impl RawGuard {
         Arc::ptr_eq(&self.hold, hold)
     }
 
-    /// The watchdog renews the hold for this guard too, from now on. False if it does already, or
-    /// the guard was released.
+    /// Has the watchdog renew the hold for this guard too, from now on. `false` if the flag was
+    /// set, or the guard was released.
     pub(crate) fn set_watched(&self) -> bool {
         !self.released && !self.watched.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the watchdog renews the hold for this guard.
     fn is_watched(&self) -> bool {
-        // Relaxed: the flag is changed by whoever has a reference, and read when there is none.
+        // Relaxed: the flag is changed through references, and read when there is none.
         self.watched.load(Ordering::Relaxed)
     }
 
@@ -146,8 +146,7 @@ impl RawGuard {
         })
     }
 
-    /// A future that ends when the hold is over. An error if the thread that wakes its task cannot
-    /// be started.
+    /// A future of the end of the hold. An error if the thread for wakers cannot be started.
     pub(crate) fn lost_future(&self) -> Result<LostFuture, Error> {
         if !self.core.is_current() {
             return Ok(LostFuture::forked());
@@ -163,23 +162,23 @@ impl RawGuard {
         Ok(LostFuture::of(awaited.get().map(|(end, _)| end)))
     }
 
-    /// From now on this client hears requests for its locks.
+    /// Subscribes this client to requests for its locks.
     pub(crate) fn hear_requests(&self) {
         self.core.waits.hear_requests(&self.core.store);
     }
 
-    /// The record of this client has what the holder says of itself, from now on.
+    /// Publishes `value`, the holder's description, in the client's record from now on.
     pub(crate) fn advertise(&self, value: &Arc<str>) {
         let owner = self.hold.owner.to_string();
         self.core.watchdog.record.advertise(&owner, value, self.core.now());
     }
 
-    /// The holder says nothing of itself any more.
+    /// Removes the holder's description from the client's record.
     pub(crate) fn stop_advertising(&self) {
         self.core.watchdog.record.stop_advertising(&self.hold.owner.to_string());
     }
 
-    /// What learns of a request for the hold. `None` in the child of a fork.
+    /// The signal of a request for the hold. `None` in the child of a fork.
     pub(crate) fn revocation(&self) -> Option<&Arc<RevocationSignal>> {
         if !self.core.is_current() {
             return None;
@@ -193,18 +192,17 @@ impl RawGuard {
         Some(signal)
     }
 
-    /// A future of a request for the hold. An error if the thread that wakes its task cannot be
-    /// started.
+    /// A future of a request for the hold. An error if the thread for wakers cannot be started.
     pub(crate) fn revocation_future(&self) -> Result<RevocationFuture, Error> {
         RevocationFuture::of(self.revocation(), &self.core.wakers)
     }
 
-    /// What wakes the tasks that await its loss.
+    /// The thread for wakers, which wakes the tasks awaiting the loss.
     pub(crate) fn wakers(&self) -> Arc<WakerThread> {
         Arc::clone(&self.core.wakers)
     }
 
-    /// Notifies `listener` if the hold is lost while this guard is there. Once for each guard.
+    /// Notifies `listener`, once for each guard, if the hold is lost during the guard's life.
     pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) {
         if self.core.is_current() {
             self.keep(self.hold.add_listener(listener));
@@ -213,8 +211,9 @@ impl RawGuard {
         }
     }
 
-    /// Notifies a group of holds when this hold is lost, until it [leaves](Self::leave_group). The
-    /// group may have a hundred thousand guards, so nothing is kept for each.
+    /// Notifies a group of holds when this hold is lost, until the guard
+    /// [leaves](Self::leave_group). The group may have a hundred thousand guards, so no listener id
+    /// is stored for each.
     pub(crate) fn join_group(&self, group: Arc<dyn HoldListener>) {
         if self.core.is_current() {
             let _id = self.hold.add_listener(group);
@@ -231,29 +230,29 @@ impl RawGuard {
 
     fn keep(&self, listener: Option<ListenerId>) {
         if let Some(listener) = listener {
-            // Set once: a guard that is asked again gives the same channel.
+            // Set once: repeated calls at a guard return the same channel.
             let _first = self.extras().listener.set(listener);
         }
     }
 
-    /// What is needed to look at it while it is behind a lock.
+    /// A view for queries while the guard is behind a lock.
     pub(crate) fn view(&self) -> View {
         View { clock: Arc::clone(&self.core.clock), hold: Arc::clone(&self.hold) }
     }
 
-    /// Whether its hold was reported to be over. Does not call the clock.
+    /// Whether the hold was reported to be over. Does not call the clock.
     pub(crate) fn is_over(&self) -> bool {
         self.hold.is_over()
     }
 
-    /// How its hold was lost, if that was reported.
+    /// How the hold was lost, if the loss was reported.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         self.hold.lost_reason()
     }
 
-    /// Releases it where nothing may wait, the clock must not be called, and it cannot be dropped:
-    /// the renewal worker does the rest. A count on the server stays one too high, which the last
-    /// release ignores.
+    /// Releases the guard where nothing may wait, the clock must not be called, and the guard
+    /// cannot be dropped: the renewal worker does the rest. A count on the server stays one too
+    /// high, which the last release ignores.
     pub(crate) fn abandon(&mut self) {
         let released = std::mem::replace(&mut self.released, true);
         if released || !self.core.is_current() || self.hold.is_over() {
@@ -274,7 +273,7 @@ impl RawGuard {
 
     pub(crate) fn owner(&self) -> &str {
         if !self.core.is_current() {
-            // Leaked: the parent's text may have been copied while it was made.
+            // Leaked: the parent's text may have been copied while a thread made it.
             return self.hold.owner.to_string().leak();
         }
         self.extras().owner.get_or_init(|| self.hold.owner.to_string())
@@ -284,26 +283,26 @@ impl RawGuard {
         &self.hold.owner
     }
 
-    /// The fencing token of the hold; `None` if none was drawn yet.
+    /// The fencing token of the hold; `None` before the first draw.
     pub(crate) fn token(&self) -> Option<u64> {
         // A child of a fork must not touch the parent's locks.
         if self.core.is_current() { self.hold.token() } else { None }
     }
 
-    /// The fencing token of the hold, which the server draws unless the hold has one.
+    /// The fencing token of the hold, drawn by the server unless the hold has a token.
     pub(crate) fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         token_of(&self.core, &self.hold)
     }
 
-    /// Releases it and waits for the answer, for
+    /// Releases the guard and waits for the answer, for
     /// [`retry_timeout`](crate::model::settings::Settings::retry_timeout) at most.
     pub(crate) fn release(mut self) -> Result<(), Error> {
         self.released = true;
         self.send_release(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
-    /// Releases it, and its key stays for as long as it is held for certain now.
+    /// Releases the guard, but leaves the key for the rest of the certain validity.
     pub(crate) fn keep_until_lease_ends(self) -> Result<(), Error> {
         if self.core.is_current()
             && let Some(until) = self.hold.valid_until()
@@ -313,14 +312,14 @@ impl RawGuard {
         self.release()
     }
 
-    /// Releases it as dropping it does. An error if it was found to be lost, or could not be sent
-    /// without a wait and got no answer.
+    /// Releases the guard as a drop does. An error if the hold is lost, or if the release could not
+    /// be sent without a wait and got no answer.
     pub(crate) fn release_on_drop(mut self) -> Result<(), Error> {
         self.released = true;
         self.send_release_on_drop()
     }
 
-    /// Releases it in one attempt, waits no longer than `timeout`, and returns the result.
+    /// Releases the guard in one attempt, waits for `timeout` at most, and returns the result.
     pub(crate) fn release_within(mut self, timeout: Duration) -> Result<(), Error> {
         if timeout.is_zero() {
             return self.defer_release();
@@ -330,22 +329,21 @@ impl RawGuard {
         self.send_release(timeout, RetryLimit::One)
     }
 
-    /// Releases it without waiting: the hold is over at once, and the renewal worker tells the
-    /// server.
+    /// Releases the guard without waiting: the hold is over at once, and the renewal worker sends
+    /// the release.
     pub(crate) fn defer_release(self) -> Result<(), Error> {
         self.begin_release().map(ReleaseInProgress::queue)
     }
 
-    /// Ends the hold, and leaves it to the caller to tell the server. An error if the hold was
-    /// over.
+    /// Ends the hold. The caller sends the release. An error if the hold was over.
     pub(crate) fn begin_release(mut self) -> Result<ReleaseInProgress, Error> {
         self.released = true;
         self.check_home()?;
         ReleaseInProgress::begin(&self.core, &self.hold, self.is_watched())
     }
 
-    /// Whether its release may be sent with others: it is the last guard of a plain lock, of which
-    /// nothing stays.
+    /// Whether a batch may carry the release: the guard is the last guard of a plain lock, and
+    /// nothing of the hold stays.
     pub(crate) fn is_released_in_batch(&self) -> bool {
         self.core.is_current()
             && self.reuse == Reuse::Never
@@ -354,12 +352,12 @@ impl RawGuard {
             && self.hold.guards() == 1
     }
 
-    /// Whether the two are of one client, and so of one server.
+    /// Whether both guards are of the same client, and so of the same server.
     pub(crate) fn same_client(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    /// What a guard of the type `guard` shows of itself.
+    /// Formats the guard as a guard of the type `guard`.
     pub(crate) fn fmt_as(&self, guard: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct(guard)
@@ -376,15 +374,15 @@ impl RawGuard {
         self.hand_over_or_begin()?.map_or(Ok(()), |mut release| release.send(timeout, limit))
     }
 
-    /// Never panics: the clock may.
+    /// Never panics, even if the clock does.
     fn send_release_on_drop(&self) -> Result<(), Error> {
         let send =
             || self.hand_over_or_begin()?.map_or(Ok(()), |mut release| release.send_on_drop());
         self.core.watchdog.context.catch_panic(send).unwrap_or_else(|| Err(unsent_release()))
     }
 
-    /// What the server is still to be told. Nothing, if another thread has the hold now, or the hold
-    /// waits for the next acquire.
+    /// The begun release. `None` if another thread has the hold now, or the hold waits for the next
+    /// acquire.
     fn hand_over_or_begin(&self) -> Result<Option<ReleaseInProgress>, Error> {
         self.check_home()?;
         let is_reused = match self.reuse {
@@ -401,7 +399,7 @@ impl RawGuard {
     }
 
     /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these
-    /// structures. Only what never changes is read of them, and nothing is dropped.
+    /// structures. Only constant fields are read, and nothing is dropped.
     fn check_home(&self) -> Result<(), Error> {
         if self.core.is_current() {
             return Ok(());
@@ -411,7 +409,7 @@ impl RawGuard {
     }
 }
 
-/// A hold and its clock. It does not keep the client, so it may be dropped anywhere.
+/// A hold and its clock. A view does not keep the client alive, so a drop is harmless anywhere.
 #[derive(Debug)]
 pub(crate) struct View {
     clock: Arc<dyn Clock>,
@@ -427,17 +425,17 @@ impl View {
         self.hold.remaining(self.clock.now())
     }
 
-    /// Whether it was reported to be over.
+    /// Whether the hold was reported to be over.
     pub(crate) fn is_over(&self) -> bool {
         self.hold.is_over()
     }
 
-    /// Whether it was found to be lost.
+    /// Whether the hold was found to be lost.
     pub(crate) fn was_lost(&self) -> bool {
         self.hold.lost_reason().is_some()
     }
 
-    /// How it was lost, if it is not held any more.
+    /// The error with the reason of the loss, once the hold is over.
     pub(crate) fn lost(&self) -> Error {
         let reason = self.hold.lost_reason().unwrap_or_else(|| self.hold.reason_of_end());
         Error::Lost { name: self.hold.name.shown(), reason }
@@ -447,15 +445,15 @@ impl View {
 impl Drop for RawGuard {
     fn drop(&mut self) {
         if self.extras.get().is_some() && !self.core.is_current() {
-            // The parent's channel.
+            // The parent owns the channel.
             std::mem::forget(std::mem::take(&mut self.extras));
         }
         if !self.released {
             // A failure is not swallowed: the release is queued, and the renewal worker finishes
-            // it.
+            // the queued release.
             drop(self.send_release_on_drop());
         }
-        // Afterwards, so that they still get a loss that is found by ending the hold.
+        // Last, so that the listeners still receive a loss found by ending the hold.
         let Some(extras) = self.extras.get().filter(|_| self.core.is_current()) else { return };
         if let Some(listener) = extras.listener.get() {
             self.hold.remove_listener(*listener);

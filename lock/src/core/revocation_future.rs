@@ -1,4 +1,4 @@
-//! A request to let a lock go as a future.
+//! A request to release a lock, as a future.
 
 use std::fmt;
 use std::future::Future;
@@ -13,12 +13,14 @@ use crate::events::wakers::WakerThread;
 use crate::hold::revocation::{Revocation, RevocationSignal};
 use crate::model::fork::HomeProcess;
 
-/// A future that is ready when somebody asks for a guard's lock, with the request, or when that guard
-/// is gone, with `None`: from [`LockGuard::revocation_future`](crate::LockGuard::revocation_future)
-/// and from that of a [`MultiGuard`](crate::MultiGuard::revocation_future).
+/// A future of a request for a guard's lock: ready when a program requests the lock, with the
+/// request, or when the guard is gone, with `None`. Created by `revocation_future` of
+/// [`LockGuard`](crate::LockGuard::revocation_future) or
+/// [`MultiGuard`](crate::MultiGuard::revocation_future).
 ///
-/// It needs no runtime, and is woken as a [`LostFuture`](crate::LostFuture) is. When it has been
-/// ready, it stays so. In the child of a fork it is ready, with `None`.
+/// The future needs no runtime. Its task is woken as the task of a
+/// [`LostFuture`](crate::LostFuture). A ready future stays ready. In the child of a fork the future
+/// is ready, with `None`.
 ///
 /// ```
 /// use std::future::Future;
@@ -45,8 +47,8 @@ pub struct RevocationFuture {
 }
 
 impl RevocationFuture {
-    /// That of a guard; none in the child of a fork. An error if the thread that wakes its task cannot
-    /// be started.
+    /// The future of a guard with `signal`, which is `None` in the child of a fork. An error if the
+    /// thread for wakers cannot be started.
     pub(crate) fn of(
         signal: Option<&Arc<RevocationSignal>>,
         wakers: &WakerThread,
@@ -56,7 +58,7 @@ impl RevocationFuture {
         Ok(Self { home: HomeProcess::new(), end, signal: Some(Arc::clone(signal)) })
     }
 
-    /// That of a guard in the child of a fork.
+    /// The future of a guard in the child of a fork.
     fn forked() -> Self {
         Self { home: HomeProcess::new(), end: LostFuture::forked(), signal: None }
     }
@@ -80,7 +82,7 @@ impl Future for RevocationFuture {
 impl Drop for RevocationFuture {
     fn drop(&mut self) {
         if !self.home.is_current() {
-            // The parent's.
+            // The parent owns the signal.
             mem::forget(self.signal.take());
         }
     }

@@ -1,4 +1,4 @@
-//! The settings of a lock: which one it is, and how it is acquired.
+//! The settings of a lock: its identity, and how to acquire the lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::model::wait::WaitSpec;
 use crate::ops::Operation;
 use crate::store::retry::RetryLimit;
 
-/// Which lock to acquire, and how.
+/// The lock to acquire, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct LockSpec {
     core: Arc<ClientCore>,
@@ -24,16 +24,16 @@ pub(crate) struct LockSpec {
     pub(crate) kind: Kind,
     lease: Result<LeasePolicy, Error>,
     pub(crate) nesting: Nesting,
-    /// How long a hold lasts at least, if it is released before.
+    /// The shortest hold: after an earlier release the key stays until then.
     min_hold: Result<Option<Lease>, Error>,
-    /// What its acquires are counted under.
+    /// The label under which acquires are counted.
     pub(crate) metrics_label: Option<&'static str>,
-    /// Whether its threads give it to each other.
+    /// Whether a thread may hand its hold over to another thread.
     pub(crate) hand_over: bool,
-    /// How long it stays with the client between two uses.
+    /// How long a hold stays with the client between two uses.
     cache: Option<Duration>,
     pub(crate) backoff: Backoff,
-    /// How often one try is sent that is not answered.
+    /// How often to send a try without an answer.
     pub(crate) retries: RetryLimit,
 }
 
@@ -41,18 +41,18 @@ pub(crate) struct LockSpec {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeasePolicy {
     pub(crate) lease: Lease,
-    /// Whether it is renewed.
+    /// Whether the watchdog renews the hold.
     pub(crate) watched: bool,
 }
 
-/// What happens when the holder of a lock acquires it again.
+/// The effect of an acquire by the lock's present holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nesting {
-    /// It gets one more guard.
+    /// The holder gets another guard.
     Allowed,
-    /// It gets an error.
+    /// The acquire fails with an error.
     Refused,
-    /// It waits, as every other owner does.
+    /// The acquire waits, as for any owner.
     Contends,
 }
 
@@ -85,7 +85,8 @@ impl LockSpec {
         self.lease = Ok(LeasePolicy { lease, watched: true });
     }
 
-    /// Its holds are not handed over either: the next holder would have one that is older.
+    /// Sets the shortest hold, which also turns hand-overs off: the next holder would get an older
+    /// hold.
     pub(crate) fn set_min_hold(&mut self, min_hold: Duration) {
         let is_none = min_hold.is_zero();
         self.min_hold =
@@ -93,13 +94,13 @@ impl LockSpec {
         self.hand_over &= is_none;
     }
 
-    /// Its holds stay with the client between two uses, for so long at most.
+    /// Holds stay with the client between two uses, for `cache` at most.
     pub(crate) fn set_cache(&mut self, cache: Duration) {
         self.cache = Some(cache);
     }
 
-    /// For how long `holder` leaves the lock with the client. An error if the lock is of a kind, or
-    /// has other settings, that exclude a cache.
+    /// For how long `holder` leaves the lock with the client. An error if the lock's kind or other
+    /// settings exclude a cache.
     pub(crate) fn cache(&self, holder: &LocalHolder) -> Result<Option<Duration>, Error> {
         const SHORTEST: Duration = Duration::from_millis(1);
         let Some(cache) = self.cache else { return Ok(None) };
@@ -125,7 +126,7 @@ impl LockSpec {
         Err(Error::invalid_setting("with_cache", reason))
     }
 
-    /// Without the shortest hold.
+    /// The same settings, without the shortest hold.
     pub(crate) fn without_min_hold(mut self) -> Self {
         self.min_hold = Ok(None);
         self
@@ -143,7 +144,7 @@ impl LockSpec {
         self.name.clone()
     }
 
-    /// The name for messages, even if it is not valid.
+    /// The name for messages, even an invalid name.
     pub(crate) fn shown_name(&self) -> String {
         match self.name() {
             Ok(name) => name.shown(),
@@ -157,23 +158,23 @@ impl LockSpec {
         self.lease.clone()
     }
 
-    /// The lease that is asked for.
+    /// The requested lease.
     pub(crate) fn lease(&self) -> Result<Duration, Error> {
         self.lease_policy().map(|policy| policy.lease.duration())
     }
 
-    /// The time between two renewals; `None` if there are none.
+    /// The time between two renewals; `None` without renewals.
     pub(crate) fn renewal_interval(&self) -> Option<Duration> {
         let LeasePolicy { lease, watched } = self.lease_policy().ok()?;
         watched.then(|| lease.renewal_interval(self.core.settings.tick))
     }
 
-    /// The address of its server, as far as it is known.
+    /// The address of the lock's server, as far as known.
     pub(crate) fn server(&self) -> String {
         self.core.server()
     }
 
-    /// Whether both are of one client.
+    /// Whether both locks are of the same client.
     pub(crate) fn same_client(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.core, &other.core)
     }
@@ -183,7 +184,7 @@ impl LockSpec {
         self.core.running()
     }
 
-    /// The hold of `holder`, if it is one for certain.
+    /// The hold of `holder`, if the hold is certainly valid.
     pub(crate) fn held_by(&self, holder: &LocalHolder) -> Option<Arc<Hold>> {
         if !self.core.is_current() {
             return None;
@@ -192,13 +193,13 @@ impl LockSpec {
         hold.is_held(self.core.now()).then_some(hold)
     }
 
-    /// Sends `operation` until it is answered.
+    /// Sends `operation` until the server answers.
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
         let name = self.name()?;
         self.core()?.ask(operation, &name)
     }
 
-    /// Sends `operation` until it is answered, within the wait.
+    /// Sends `operation` until the server answers, within the wait.
     pub(crate) fn call_within<O: Operation>(
         &self,
         operation: &O,
@@ -209,7 +210,7 @@ impl LockSpec {
     }
 }
 
-/// The name, unless it shares keys with another that the client uses.
+/// The name. An error if its keys collide with the keys of another name used by the client.
 fn checked_name(
     core: &ClientCore,
     kind: Kind,

@@ -1,5 +1,11 @@
-//! What the tries of one acquire may have left on the server, and the roll-back that ends an acquire
-//! without a grant (DESIGN: late copies).
+//! The possible traces of one acquire's tries on the server, and the roll-back of an acquire
+//! without a grant.
+//!
+//! A command can arrive long after its connection was given up. So a try without a reply leaves a
+//! deadline until which a copy may run: the not-after of the try, by the server's clock. The
+//! release of the acquire is queued until the server has acknowledged the release at a time past
+//! this deadline. The renewal thread sends the release: a call of the caller, cut off after so
+//! short a time, would close connections that others use.
 
 use std::time::{Duration, Instant};
 
@@ -8,25 +14,24 @@ use crate::ledger::release::Release;
 use crate::ops::value::ServerTime;
 use crate::store::retry::{Answer, CallError, SHORTEST_CALL};
 
-/// A round trip that takes longer comes from a server that stalled. The next one is not expected
-/// to.
+/// A longer round trip comes from a stalled server. The next round trip is expected to be shorter.
 pub(crate) const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(250);
 
-/// What the tries of one acquire may have left on the server.
+/// The possible traces of one acquire's tries on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Traces {
     /// Until when copies of the tries may arrive.
     pub(crate) late_copy_deadline: Option<ServerTime>,
-    /// Whether the last try was granted something that must not be kept.
+    /// Whether the server granted the last try, and the grant must be released.
     must_roll_back: bool,
     /// Whether the server answered the last try.
     is_answered: bool,
-    /// By when the last try was to be answered, if there was one.
+    /// By when the last try was to be answered; `None` before the first try.
     answer_due: Option<Instant>,
 }
 
 impl Traces {
-    /// Records the result of a try that was to be answered by `due`.
+    /// Records the result of a try, which was to be answered by `due`.
     pub(crate) fn record<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
         let copies = match result {
             Ok(answer) => answer.late_copy_deadline,
@@ -38,7 +43,7 @@ impl Traces {
         self.is_answered = result.is_ok() || self.must_roll_back;
     }
 
-    /// The last try was granted something that nobody has taken yet.
+    /// The server granted the last try, and no guard has the grant yet.
     pub(crate) fn expect_roll_back(&mut self) {
         self.must_roll_back = true;
     }
@@ -50,14 +55,14 @@ impl Traces {
         may_draw && !self.must_roll_back
     }
 
-    /// Whether an acquire that ends now without a grant is rolled back.
+    /// Whether an acquire is rolled back if it ends now without a grant.
     pub(crate) fn need_roll_back(&self) -> bool {
         Leftover::of(self.must_roll_back, self.late_copy_deadline) != Leftover::Nothing
     }
 
-    /// Ends what the server may have of an acquire without a grant, by `release`. Waits for that as
-    /// long as [`rollback_time`] says if the server has something, and answered the last try.
-    /// `is_there`: the server may have a place in its queue, or a grant that nobody took.
+    /// Rolls back an acquire without a grant, by `release`. `is_there`: the server may have a place
+    /// in its queue, or a grant without a guard. Waits for [`rollback_time`] if the server has
+    /// either and answered the last try.
     pub(crate) fn roll_back(
         &self,
         core: &ClientCore,
@@ -70,13 +75,13 @@ impl Traces {
             Leftover::LateCopy => None,
             Leftover::Owner => self.answer_due.filter(|_| self.is_answered),
         };
-        // This is called by `Drop`. A panic of the clock while another panic unwinds would end the
+        // `Drop` calls this function. A panic of the clock during another panic would end the
         // process.
         core.watchdog.context.catch_panic(|| roll_back(core, release(), answer_due));
     }
 }
 
-/// What an acquire that ended without a guard has left on the server.
+/// The possible remains on the server of an acquire without a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leftover {
     Nothing,
@@ -97,7 +102,7 @@ impl Leftover {
     }
 }
 
-/// Whether the next try of an acquire may be for a new owner: the last one was answered, the owner
+/// Whether the next try of an acquire may be for a new owner: the last try was answered, the owner
 /// is in no queue on the server, and no copy of a try may arrive.
 pub(crate) fn may_draw_anew(
     is_answered: bool,
@@ -107,19 +112,18 @@ pub(crate) fn may_draw_anew(
     is_answered && !is_queued && late_copy_deadline.is_none()
 }
 
-/// The renewal thread sends `release`, which ends what an acquire has left on the server. Waits for
-/// it as long as [`rollback_time`] says: `answer_due` is when the acquire was to be answered, if the
-/// server did answer.
+/// Queues `release` for the renewal thread, and waits for [`rollback_time`]. `answer_due` is when
+/// the acquire was to be answered, if the server answered.
 pub(crate) fn roll_back(core: &ClientCore, release: Release, answer_due: Option<Instant>) {
     let (releases, now) = (&core.watchdog.releases, core.now());
     let no = releases.begin(release);
-    // If it cannot be queued, that is counted.
+    // A release that cannot be queued is counted.
     releases.queue(no, now);
     releases.wait_for(no, rollback_time(core.now(), answer_due));
 }
 
-/// Not at all for a server that did not answer; else until [`SHORTEST_CALL`] after the acquire's
-/// time has ended, and at most for one round trip.
+/// How long to wait for a roll-back: not at all without an answer of the server; otherwise until
+/// [`SHORTEST_CALL`] after the acquire's end, and for one round trip at most.
 fn rollback_time(now: Instant, answer_due: Option<Instant>) -> Duration {
     let left = |due: Instant| (due + SHORTEST_CALL).saturating_duration_since(now);
     answer_due.map_or(Duration::ZERO, |due| left(due).min(LONGEST_ROUND_TRIP))

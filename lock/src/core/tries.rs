@@ -1,7 +1,7 @@
-//! One wait, whatever is waited for: a lock, permits, an open latch, a changed status.
+//! One wait for a lock, permits, an open latch or a changed status.
 //!
-//! [`wait_for`] asks the server by a [`Try`]: once, or whenever the waiter's place in the queue says
-//! so (DESIGN: waiting).
+//! [`wait_for`] calls the server by a [`Try`]: once, or whenever the waiter's place in the queue
+//! says so.
 
 use std::io;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::store::retry::{RetryLimit, RetryPolicy};
 use crate::waits::registry::Recipient;
 
-/// How often a caller looks for an expected reply. No thread may be reading from the connection on
-/// which the reply comes.
+/// How often a caller checks for an expected reply. Perhaps no thread is reading from the
+/// connection of the reply.
 const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A question to the server that may be refused for now.
+/// A request to the server, with a grant or a refusal for now.
 pub(crate) trait Try {
-    /// What the server grants.
+    /// The result of a grant.
     type Grant;
 
-    /// Asks the server `now`, until there is an answer or the policy ends the call.
+    /// Sends the request `now`, until there is an answer or the policy ends the call.
     fn ask(
         &mut self,
         policy: &RetryPolicy<'_>,
         now: Instant,
     ) -> Result<TryAnswer<Self::Grant>, Error>;
 
-    /// Another thread of this client gave this one its hold, without the server. Only a
+    /// Another thread of this client gave its hold to this thread, without the server. Only a
     /// [`Recipient`] is given holds.
     fn take_over(&mut self, _hold: &Arc<Hold>) -> Result<Self::Grant, Error> {
         Err(Error::Shutdown)
@@ -49,7 +49,7 @@ pub(crate) trait Try {
 #[derive(Debug)]
 pub(crate) enum TryAnswer<G> {
     Granted(G, WakeHint),
-    /// Refused, for that long unless something changes; `None` if that is unknown.
+    /// Refused, for this long unless something changes; `None` if the time is unknown.
     Busy(Option<Duration>, WakeHint),
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Waited<G> {
     pub(crate) was_refused: bool,
 }
 
-/// What a thread waits for, and for how long. It never changes during a wait.
+/// The subject and the limits of a wait. A request never changes during the wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitRequest<'a> {
     pub(crate) name: &'a LockName,
@@ -75,12 +75,12 @@ pub(crate) struct WaitRequest<'a> {
     pub(crate) recipient: Option<Recipient<'a>>,
     /// Set if a named owner waits. Its other threads may be granted the lock.
     pub(crate) named: Option<&'a NamedAcquire<'a>>,
-    /// Who has to release the name first. `None`: nobody, as of a status that changes.
+    /// The owners whose release is needed for a grant. `None`: no owner, as for a changed status.
     pub(crate) need: Option<Need>,
 }
 
 impl<'a> WaitRequest<'a> {
-    /// A wait of a caller that is given no hold by other threads.
+    /// A wait of a caller without hand-overs from other threads.
     pub(crate) fn new(
         name: &'a LockName,
         channel: &'a Arc<str>,
@@ -92,7 +92,7 @@ impl<'a> WaitRequest<'a> {
     }
 }
 
-/// Tries until something is granted or the wait ends. An error of a try ends the wait too.
+/// Tries until a grant or the end of the wait. An error of a try ends the wait too.
 pub(crate) fn wait_for<T: Try>(
     core: &ClientCore,
     request: WaitRequest<'_>,
@@ -143,8 +143,9 @@ pub(crate) fn wait_for<T: Try>(
     }
 }
 
-/// One try. If it was refused and may have met a hold that a release of this client was about to
-/// end (DESIGN: unread releases), the refusal says nothing, and the server is asked once more.
+/// One try. Tries once more if a refusal may have met a hold that a release of this client was
+/// about to end: such a refusal says nothing. A second try is enough: a hold whose release began
+/// later was held when the first try was sent.
 fn try_once<T: Try>(
     core: &ClientCore,
     request: WaitRequest<'_>,
@@ -165,9 +166,9 @@ fn try_once<T: Try>(
     }
 }
 
-/// Waits until the releases of `name` that had begun at the mark are settled, within the time of the
-/// call. Returns whether there was one, and all are. Only for one try: a waiter is woken by the
-/// release, and asking twice would double the load of a contended lock.
+/// Waits until the releases of `name` that had begun at the mark are settled, within the time of
+/// the call. Returns `true` if there was such a release, and all are settled. For single tries
+/// only: a release wakes a waiter, and a second try would double the load of a contended lock.
 pub(crate) fn wait_for_own_releases(
     core: &ClientCore,
     name: &LockName,
@@ -195,14 +196,15 @@ pub(crate) fn wait_for_own_releases(
     !is_over
 }
 
-/// The end of a wait that began at the mark and was refused. An error if a release of this client
-/// explains the refusals: then the lock may be free, and `None` would be wrong.
+/// The end of a refused wait. The wait began at the mark. An error if a release of this client
+/// explains the refusals: the lock may be free, and a caller with `None` would skip work that no
+/// thread does.
 fn not_granted<G>(
     core: &ClientCore,
     request: WaitRequest<'_>,
     mark: ReleaseNo,
 ) -> Result<Waited<G>, Error> {
-    // Who watches a lock is refused nothing.
+    // A watcher of a lock is never refused.
     if request.mode == WaitMode::Watching
         || !core.watchdog.releases.explain_refusal(request.name, mark)
     {
@@ -211,14 +213,14 @@ fn not_granted<G>(
     Err(unacknowledged_release())
 }
 
-/// A release of this client explains a refusal.
+/// The error if a release of this client explains a refusal.
 pub(crate) fn unacknowledged_release() -> Error {
     let reason = "this client has released it, and the server has not acknowledged that yet";
     Error::OutcomeUnknown { operation: "release", reason: reason.into() }
 }
 
-/// The error of a waiter for which nothing was sent: other waiters were ahead in the queue, and the
-/// server has answered none of these since the wait began. `failure` is their last error.
+/// The error of a waiter without a try: waiters were ahead in the queue, and the server has
+/// answered none of their tries since the wait began. `failure` is their last error.
 pub(crate) fn unanswered(core: &ClientCore, failure: Option<Error>) -> Error {
     let reason = match failure {
         Some(Error::OutcomeUnknown { reason, .. }) => reason,

@@ -1,4 +1,8 @@
-//! The holds that stay with their client between two uses (DESIGN: cache). Pure: time is an argument.
+//! The holds between two uses, cached by their client. Pure: time is an argument.
+//!
+//! The time of a cached hold counts from its first caching. Use does not prolong the time. So a
+//! client with permanent use still gives the lock up once in this time, and other clients wait for
+//! this time and one use.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -12,43 +16,43 @@ use crate::hold::hold::Hold;
 use crate::model::name::LockName;
 use crate::model::sync::Mutex;
 
-/// The cached holds of one client, and the names that other clients want.
+/// A client's cached holds, and the names requested by other clients.
 #[derive(Debug)]
 pub(crate) struct HoldCache {
-    /// How many may be listed.
+    /// The largest length of the list.
     limit: usize,
-    /// Whether an acquire has asked for a lock that may be cached.
+    /// Whether an acquire has requested a cacheable lock.
     is_used: AtomicBool,
-    /// The holds that are cached, or were since the server granted them, by when they became idle.
+    /// The holds cached now, or earlier since their grant, by the beginning of their idle time.
     listed: Mutex<BinaryHeap<Listed>>,
-    /// How many are listed. Acquires that see none look no further.
+    /// The length of the list. Acquires search no further if the length is zero.
     count: Gauge,
     wanted: Mutex<Wanted>,
-    /// How many names are wanted. Releases that see none look no further.
+    /// How many names are wanted. Releases search no further if the number is zero.
     wanted_count: Gauge,
-    /// Acquires that took a cached hold.
+    /// How many acquires took a cached hold.
     hits: AtomicU64,
-    /// The cached holds that ended, by how.
+    /// How many cached holds ended, by [`CacheEnd`].
     ended: [AtomicU64; CacheEnd::COUNT],
 }
 
-/// When another client has asked for a name.
+/// The wanted names, and when another client requested each.
 #[derive(Debug, Default)]
 struct Wanted {
     by_name: HashMap<LockName, Instant>,
     latest: Option<Instant>,
 }
 
-/// How a hold ended while it was cached.
+/// How a cached hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheEnd {
     /// The time was over.
     Expired,
-    /// Another client has asked for it, or an acquire of this client that could not take it.
+    /// Another client has requested the lock, or an acquire of this client could not take the hold.
     Revoked,
     /// Too many were cached.
     Evicted,
-    /// It was lost.
+    /// The hold was lost.
     Lost,
     /// The client has ended.
     ClientEnded,
@@ -58,12 +62,13 @@ impl CacheEnd {
     const COUNT: usize = 5;
 }
 
-/// For how long a name is not cached after another client has asked for it.
+/// For how long a name is not cached after a request of another client. The requests of waiters are
+/// repeated after the same time.
 const WANTED_FOR: Duration = Duration::from_secs(1);
-/// The most names that are remembered as wanted.
+/// The largest number of remembered names.
 const MAX_WANTED: usize = 1024;
 
-/// A hold in the list, with when it became idle, or was last seen in use.
+/// A hold in the list, with the beginning of its idle time, or the last time found in use.
 #[derive(Debug)]
 struct Listed {
     since: Instant,
@@ -93,7 +98,7 @@ impl HoldCache {
         self.ended[end as usize].fetch_add(1, Relaxed);
     }
 
-    /// What was counted.
+    /// The counts for the client's statistics.
     pub(crate) fn stats(&self) -> CacheStats {
         let ended = |end: CacheEnd| self.ended[end as usize].load(Relaxed);
         CacheStats {
@@ -106,9 +111,9 @@ impl HoldCache {
         }
     }
 
-    /// An acquire asks for a lock that may be cached.
+    /// An acquire requests a cacheable lock.
     pub(crate) fn set_used(&self) {
-        // Mostly it is set, and the threads share the line.
+        // Usually the flag is set, and the threads share the cache line.
         if !self.is_used() {
             self.is_used.store(true, Relaxed);
         }
@@ -124,8 +129,8 @@ impl HoldCache {
         self.count.now() == 0
     }
 
-    /// Lists a hold that is cached since `now`. Returns the hold that has been idle longest if there
-    /// are too many: that may be the same.
+    /// Lists `hold`, cached since `now`. If the list is too long, returns the hold with the longest
+    /// idle time, perhaps `hold`.
     pub(crate) fn list(&self, hold: &Arc<Hold>, now: Instant) -> Option<Arc<Hold>> {
         let mut listed = self.listed.lock();
         if hold.set_listed(true) {
@@ -133,7 +138,8 @@ impl HoldCache {
         }
         listed.push(Listed { since: now, hold: Arc::clone(hold) });
         let (mut excess, mut in_use) = (None, Vec::new());
-        // Each that was used since it was listed is put back once. That the list is full is rare.
+        // A hold that was used since its listing goes back once with its new time, so a release
+        // visits few entries. A full list is rare.
         while excess.is_none()
             && listed.len() + in_use.len() > self.limit
             && let Some(Listed { since, hold }) = listed.pop()
@@ -154,7 +160,7 @@ impl HoldCache {
         excess
     }
 
-    /// Takes a hold that is over out of the list.
+    /// Removes an ended hold from the list.
     pub(crate) fn unlist(&self, hold: &Arc<Hold>) {
         if self.is_empty() || !hold.is_listed() {
             return;
@@ -166,14 +172,14 @@ impl HoldCache {
         }
     }
 
-    /// The holds that are cached.
+    /// The holds in the cache, without holds in use.
     pub(crate) fn cached(&self) -> Vec<Arc<Hold>> {
         let listed = self.listed.lock();
         let all = listed.iter().map(|listed| &listed.hold);
         all.filter(|hold| hold.is_cached()).cloned().collect()
     }
 
-    /// Another client has asked for `name`.
+    /// Another client has requested `name`.
     pub(crate) fn set_wanted(&self, name: &LockName, now: Instant) {
         let mut wanted = self.wanted.lock();
         let Wanted { by_name, latest } = &mut *wanted;
@@ -187,7 +193,7 @@ impl HoldCache {
         self.wanted_count.set(by_name.len());
     }
 
-    /// Whether another client has asked for `name` a moment ago.
+    /// Whether another client has requested `name` within [`WANTED_FOR`].
     pub(crate) fn is_wanted(&self, name: &LockName, now: Instant) -> bool {
         if self.wanted_count.now() == 0 {
             return false;
@@ -201,12 +207,12 @@ impl HoldCache {
     }
 }
 
-/// Whether a request that came at `since` counts.
+/// Whether a request of the time `since` counts.
 pub(crate) fn is_fresh(since: Instant, now: Instant) -> bool {
     now.saturating_duration_since(since) < WANTED_FOR
 }
 
-/// The first of the heap is the one that became idle first.
+/// The top of the heap is the hold with the longest idle time.
 impl Ord for Listed {
     fn cmp(&self, other: &Self) -> Ordering {
         Reverse(self.since).cmp(&Reverse(other.since))

@@ -1,7 +1,8 @@
-//! One hold: what its guards, its thread and the watchdog know of it.
+//! One hold, shared by its guards, its thread and the watchdog.
 //!
-//! There may be a hundred thousand of them, and each renewal touches all of one. So what hardly any
-//! hold has is boxed, instants count from its start, and one mutex protects everything.
+//! A client may have a hundred thousand holds, and each renewal touches all fields of a hold. So
+//! rarely used fields are boxed, instants count from the start of the hold, and one mutex protects
+//! everything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
@@ -25,39 +26,40 @@ use crate::model::validity::Validity;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 
-/// What caching a hold has left to do.
+/// The rest of the work after [`Hold::cache`].
 pub(crate) struct Cached {
-    /// Until when it may be cached, if it was cached for the first time.
+    /// Until when the hold may be cached, after the first caching.
     pub(crate) until: Option<Instant>,
-    /// Whether it is in the list of the holds that are cached or were.
+    /// Whether the hold is in the list of present and former cached holds.
     pub(crate) is_listed: bool,
-    /// Of its last holder, to be dropped with nothing locked.
+    /// The last holder's listeners, to be dropped with nothing locked.
     #[expect(dead_code, reason = "dropped by whoever gets it")]
     pub(crate) listeners: Vec<(ListenerId, Arc<dyn HoldListener>)>,
 }
 
-/// What one owner has of one lock, from its first acquire to its last release.
+/// One owner's possession of one lock, from its first acquire to its last release.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) kind: Kind,
-    /// Whether its holder has a name. A hold with a name keeps it.
+    /// Whether the holder has a name. The name never changes.
     pub(crate) has_named_holder: bool,
     validity: Validity,
-    /// Until when a copy of its acquire may still arrive. Boxed, as hardly any hold has one.
+    /// Until when a copy of the acquire may still arrive. Boxed, as hardly any hold has a deadline.
     late_copy_deadline: Option<Box<ServerTime>>,
     state: Mutex<State>,
-    /// Zero, unless a renewal has become due since the last grant: one if it went unanswered or is
-    /// not answered yet, and more if the server refused it, by the number of the code.
+    /// Zero, unless a renewal has become due since the last grant: one if the renewal has no
+    /// answer, and more after a refusal by the server, by the number of the code.
     unanswered: AtomicU8,
-    /// Whether a renewal was left out since then, because it would have exceeded the longest hold.
+    /// Whether a renewal was left out since the last grant, as a renewal would have exceeded the
+    /// longest hold.
     at_limit: AtomicBool,
-    /// Whether it was reported to last long.
+    /// Whether the hold was reported to last long.
     long_reported: AtomicBool,
-    /// Whether its key may be on another server than the one that granted it.
+    /// Whether the key may be on another server than the server of the grant.
     needs_verification: AtomicBool,
-    /// How often it was extended, at most as often as fits.
+    /// How often the hold was extended, saturating.
     renewals: AtomicU16,
 }
 
@@ -98,7 +100,7 @@ impl Hold {
         }
     }
 
-    /// The same hold, but it continues another that started at `since`: its longest time counts
+    /// The same hold, as the continuation of a hold started at `since`: the longest time counts
     /// from there.
     pub(crate) fn started_at(mut self, since: Instant) -> Self {
         if let Some(until) = self.validity.until() {
@@ -107,12 +109,12 @@ impl Hold {
         self
     }
 
-    /// What identifies it on the server.
+    /// The identity of the hold on the server.
     pub(crate) fn id(&self) -> HoldId {
         HoldId { kind: self.kind, name: self.name.clone(), owner: self.owner.clone() }
     }
 
-    /// Whether `holder` holds it, and may nest it.
+    /// Whether `holder` has the hold, and so may nest the hold.
     pub(crate) fn belongs_to(&self, holder: &LocalHolder) -> bool {
         let named = matches!(holder, LocalHolder::Named(_));
         named == self.has_named_holder && {
@@ -125,7 +127,7 @@ impl Hold {
         }
     }
 
-    /// Whether both have the same holder: one thread, or one name.
+    /// Whether both holds have the same holder: one thread, or one name.
     pub(crate) fn has_same_holder(&self, other: &Self) -> bool {
         let holder = |hold: &Self| {
             let state = hold.state.lock();
@@ -135,12 +137,14 @@ impl Hold {
         own != (None, None) && own == holder(other)
     }
 
-    /// Gives it to another acquire of this client, in place of its last guard. `thread` is the
-    /// holder from `now` on; with `None` it is the thread that takes it. What belongs to the hold
-    /// stays: owner, validity, renewals, what the server may still do for it (DESIGN: hand-over).
-    /// Only if another may have it without a word to the server, and at most `limit` times.
+    /// Gives the hold to another acquire of this client, in place of the last guard. `thread` is
+    /// the holder from `now` on; `None` stands for the thread with the guard. Thread, start and
+    /// listeners are exchanged in one step under the mutex. The rest of the hold stays: owner,
+    /// validity, renewals, the deadline of late copies. So each operation of the owner applies to
+    /// the present holder.
     ///
-    /// Returned are the listeners of the last holder, to be dropped with nothing locked.
+    /// Returns the listeners of the last holder, to be dropped with nothing locked. `None` if the
+    /// hold may not change its holder without the server, or changed it `limit` times.
     pub(crate) fn hand_over(
         &self,
         thread: Option<ThreadId>,
@@ -150,7 +154,7 @@ impl Hold {
     ) -> Option<Vec<(ListenerId, Arc<dyn HoldListener>)>> {
         let mut state = self.state.lock();
         let may = state.may_be_handed_over(lease, limit)
-            // A renewal was left out for the last holder, and none would come for the next.
+            // A renewal was left out for the last holder, and the next holder would get none.
             && !self.at_limit.load(Ordering::Relaxed)
             && self.is_fresh(now, lease);
         if !may {
@@ -161,8 +165,9 @@ impl Hold {
         Some(state.take_listeners())
     }
 
-    /// Keeps it for the next acquire of this client, in place of its last guard: `given` after the
-    /// first time at most. Only if another may have it without a word to the server.
+    /// Caches the hold for the next acquire of this client, in place of the last guard, until
+    /// `given` after the first time at most. `None` if the hold may not change its holder without
+    /// the server.
     pub(crate) fn cache(&self, lease: Lease, now: Instant, given: Duration) -> Option<Cached> {
         let (now_nanos, until) = (self.nanos_at(now), self.nanos_at(now + given));
         let mut state = self.state.lock();
@@ -178,9 +183,9 @@ impl Hold {
         })
     }
 
-    /// Gives it to an acquire, if it is cached. `thread` is the holder from `now` on; with `None` it
-    /// is the thread that takes it. False if it is not to be had: it is not cached, the time is
-    /// over, or it may not be on the server any more.
+    /// Gives a cached hold to an acquire. `thread` is the holder from `now` on; `None` stands for
+    /// the thread with the guard. `false` if the hold is not cached, the time is over, or the hold
+    /// may not be on the server any more.
     pub(crate) fn take_cached(&self, thread: Option<ThreadId>, lease: Lease, now: Instant) -> bool {
         let nanos = self.nanos_at(now);
         let mut state = self.state.lock();
@@ -202,8 +207,8 @@ impl Hold {
             && self.is_fresh(now, lease)
     }
 
-    /// If it is cached, no acquire takes it from now on, and it has no guard. False if it is not
-    /// cached.
+    /// Ends the caching of a hold, which has no guard then: no acquire takes the hold from now on.
+    /// `false` if the hold is not cached.
     pub(crate) fn end_cached(&self) -> bool {
         let mut state = self.state.lock();
         let was_cached = state.uncache();
@@ -213,8 +218,8 @@ impl Hold {
         was_cached
     }
 
-    /// If it is cached, the calling thread has its last guard again. `is_first`: it was cached for
-    /// the first time, which does not count then.
+    /// Returns the last guard of a cached hold to the calling thread. `is_first`: the hold was
+    /// cached for the first time, which does not count then. `false` if the hold is not cached.
     pub(crate) fn undo_cache(&self, is_first: bool) -> bool {
         let mut state = self.state.lock();
         let was_cached = state.uncache();
@@ -224,37 +229,38 @@ impl Hold {
         was_cached
     }
 
-    /// Another client has asked for it: its next release goes to the server.
+    /// Another client has requested the lock: the next release goes to the server.
     pub(crate) fn set_wanted(&self) {
         self.state.lock().set_wanted();
     }
 
-    /// Whether it is cached, or was when it was lost.
+    /// Whether the hold is cached, or was cached when lost.
     pub(crate) fn is_cached(&self) -> bool {
         self.state.lock().is_cached()
     }
 
-    /// Whether the time is over for which it may be cached.
+    /// Whether the hold is cached, and the time for caching is over.
     pub(crate) fn is_cache_over(&self, now: Instant) -> bool {
         let nanos = self.nanos_at(now);
         let state = self.state.lock();
         state.is_cached() && state.cache_until() <= nanos
     }
 
-    /// Until when it may be cached, if it was cached, and whether it is.
+    /// Until when the hold may be cached, and whether the hold is cached. `None` if never cached.
     pub(crate) fn cache_until(&self) -> Option<(Instant, bool)> {
         let state = self.state.lock();
         let until = state.cache_until();
         (until > 0).then(|| (self.at_nanos(until), state.is_cached()))
     }
 
-    /// Since when it is cached, if it is.
+    /// Since when the hold is cached; `None` if not cached.
     pub(crate) fn cached_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         state.is_cached().then(|| self.since_of(&state))
     }
 
-    /// Sets whether it is in the list of the holds that are cached or were. Returns whether it was.
+    /// Sets whether the hold is in the list of present and former cached holds. Returns the value
+    /// before.
     pub(crate) fn set_listed(&self, is_listed: bool) -> bool {
         let mut state = self.state.lock();
         let listed = &mut state.cold.get_or_insert_default().is_listed;
@@ -265,13 +271,14 @@ impl Hold {
         self.state.lock().is_listed()
     }
 
-    /// Whether it is held for certain, and was granted or renewed as lately as a watched hold is
-    /// whose renewals are answered.
+    /// Whether the hold is certainly valid, and was granted or renewed no longer ago than a third
+    /// of the lease.
     pub(crate) fn is_fresh(&self, now: Instant, lease: Lease) -> bool {
         self.remaining(now) >= lease.least_remaining()
     }
 
-    /// Whether it has a watched guard and is held for certain, so that its end will be noticed.
+    /// Whether the hold has a watched guard and is certainly valid, so the watchdog will notice the
+    /// end.
     pub(crate) fn is_in_use(&self, now: Instant) -> bool {
         let is_guarded = {
             let state = self.state.lock();
@@ -280,18 +287,17 @@ impl Hold {
         is_guarded && self.is_held(now)
     }
 
-    /// A count is sent. Until [`count_answered`](Self::count_answered) the hold is not handed over.
+    /// A count is sent. The hold is not handed over until [`count_answered`](Self::count_answered).
     pub(crate) fn count_sent(&self) {
         self.state.lock().count_unknown = true;
     }
 
-    /// The count that was sent last is acknowledged.
+    /// The last count is acknowledged.
     pub(crate) fn count_answered(&self) {
         self.state.lock().count_unknown = false;
     }
 
-    /// This client is about to force its release, or has the answer. It is not handed over
-    /// meanwhile.
+    /// A forced release by this client begins, or has ended. The hold is not handed over meanwhile.
     pub(crate) fn count_forced_release(&self, begins: bool) {
         self.state.lock().count_forced_release(begins);
     }
@@ -304,23 +310,23 @@ impl Hold {
         self.validity.remaining(now)
     }
 
-    /// The end of its validity, unless it is over.
+    /// The end of the validity; `None` once the hold is over.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         self.validity.until()
     }
 
-    /// A renewal or a nested acquire, sent at `sent_at`, was granted. False if the hold was over by
-    /// then.
+    /// A renewal or a nested acquire, sent at `sent_at`, was granted. `false` if the hold was over
+    /// by then.
     pub(crate) fn extend(&self, now: Instant, lease: Lease, sent_at: Instant) -> bool {
         let before = self.validity.until();
         let is_valid = self.validity.extend(now, lease.valid_until(sent_at));
         if is_valid {
-            // Relaxed: they only choose the reason in a report.
+            // Relaxed: the flags only choose the reason in a report.
             self.unanswered.store(0, Ordering::Relaxed);
-            // A request for the rest of a lease does not extend it.
+            // A request for the rest of a lease does not extend the validity.
             if self.validity.until() > before {
                 self.at_limit.store(false, Ordering::Relaxed);
-                // One thread at a time renews a hold; a nested acquire beside it may go uncounted.
+                // One thread at a time renews a hold; a concurrent nested acquire may go uncounted.
                 let renewals = self.renewals.load(Ordering::Relaxed);
                 self.renewals.store(renewals.saturating_add(1), Ordering::Relaxed);
             }
@@ -328,8 +334,8 @@ impl Hold {
         is_valid
     }
 
-    /// The label under which the time of the present holder is counted; `None` if the acquire of the
-    /// present holder was not counted as granted.
+    /// The label under which the time of the present holder is counted; `None` if the acquire of
+    /// the present holder was not counted as granted.
     pub(crate) fn metrics_label(&self) -> Option<MetricsLabel> {
         if cfg!(not(feature = "metrics")) {
             return None;
@@ -339,14 +345,15 @@ impl Hold {
         state.is_counted.then(label)
     }
 
-    /// It was granted or handed over to an acquire that is counted under this label.
+    /// Sets the label under which the acquire of the present holder is counted.
     pub(crate) fn set_metrics_label(&self, label: MetricsLabel) {
         if cfg!(not(feature = "metrics")) {
             return;
         }
         let mut state = self.state.lock();
         state.is_counted = true;
-        // Hardly any hold has one, and what was handed over has the label of the holder before.
+        // Hardly any hold has a label, and after a hand-over the label of the holder before is
+        // there.
         if label != MetricsLabel::NONE || state.cold.is_some() {
             state.cold.get_or_insert_default().metrics_label = label;
         }
@@ -356,20 +363,22 @@ impl Hold {
         self.state.lock().guards
     }
 
-    /// Adds a guard, for whose `lease` the server is about to be asked. Returns how many guards
-    /// there are, or `None` if the last one is gone or the hold is over. The guard is added before
-    /// the request, so that the hold lives until the reply. If that is a failure, the guard is
-    /// [removed](Self::remove_guard).
+    /// Adds a guard, before the request for its `lease`, so the hold lives until the reply. After a
+    /// failure the caller [removes](Self::remove_guard) the guard. Returns how many guards there
+    /// are, or `None` if the last guard is gone or the hold is over.
+    ///
+    /// Of two threads with one named owner, one nesting and one releasing, either the hold lives on
+    /// or the nesting thread sees the end.
     pub(crate) fn add_guard(&self, lease: Lease, watched: bool) -> Option<u32> {
         self.state.lock().add_guard(lease, watched)
     }
 
-    /// One of the guards, which was not watched, is from now on: renewals ask for `lease`.
+    /// Has one of the unwatched guards watched from now on: renewals ask for `lease`.
     pub(crate) fn watch_guard(&self, lease: Lease) {
         self.state.lock().watch_guard(lease);
     }
 
-    /// A guard that was to be watched is not there any more, or is watched already.
+    /// Takes back [`watch_guard`](Self::watch_guard): the guard is gone, or was watched before.
     pub(crate) fn unwatch_guard(&self) {
         self.state.lock().unwatch_guard();
     }
@@ -379,15 +388,15 @@ impl Hold {
         self.state.lock().remove_guard(watched)
     }
 
-    /// The lease that a renewal should ask for, or `None` if no guard is watched.
+    /// The lease for a renewal, or `None` if no guard is watched.
     pub(crate) fn watched_lease(&self) -> Option<Lease> {
         self.state.lock().watched_lease()
     }
 
-    /// The lease by whose thirds it is renewed, or `None` if it never is. The renewals of a
-    /// `foreign` client can shorten a reader's key to that client's lease, so a reader asks at
-    /// least as often, even for a lease that is not extended (DESIGN: Redisson). A hold whose key
-    /// may not be on the server asks until there is a reply.
+    /// The lease whose thirds are the times between renewals, or `None` without renewals. A renewal
+    /// by a `foreign` client, such as Redisson's, sets the time to live of a reader's whole key to
+    /// the foreign lease. So a reader asks at least as often, even for a lease that is not
+    /// extended. A hold whose key may not be on the server asks until there is a reply.
     pub(crate) fn renewal_lease(&self, foreign: Lease) -> Option<Lease> {
         let watched = self.watched_lease();
         if self.kind.layout() == Layout::Reader {
@@ -397,7 +406,7 @@ impl Hold {
         watched.or_else(to_verify)
     }
 
-    /// The lease by whose thirds it is renewed, after a renewal that asked for `asked`.
+    /// The lease whose thirds are the times between renewals, after a renewal for `asked`.
     pub(crate) fn renewal_lease_after(&self, asked: Lease, foreign: Lease) -> Lease {
         let is_verified = self.needs_verification() && self.watched_lease().is_none();
         if self.kind.layout() == Layout::Reader || is_verified {
@@ -407,30 +416,30 @@ impl Hold {
         }
     }
 
-    /// The lease that a renewal sent at `now` should ask for, or `None` if none should be sent.
+    /// The lease for a renewal sent at `now`, or `None` if no renewal should be sent.
     pub(crate) fn lease_to_renew(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
         self.lease_to_extend(now, max_hold).or_else(|| self.lease_to_verify(now))
     }
 
     /// `None` if no guard is watched, or the hold would be valid for longer than `max_hold` after
-    /// it was granted.
+    /// the grant.
     fn lease_to_extend(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
-        // Locked until it is decided: a hand-over in between would begin without a renewal.
+        // Locked until the decision: a hand-over in between would begin without a renewal.
         let state = self.state.lock();
         let lease = state.watched_lease()?;
         let limit = max_hold.and_then(|longest| self.since_of(&state).checked_add(longest));
         if limit.is_some_and(|limit| lease.valid_until(now) > limit) {
-            // Relaxed: the lock orders it.
+            // Relaxed: the mutex orders the store.
             self.at_limit.store(true, Ordering::Relaxed);
             return None;
         }
         Some(lease)
     }
 
-    /// The rest of the lease, of a reader or of a hold whose key may not be on the server. It is
-    /// asked for again, and not extended.
+    /// The rest of the lease, of a reader or of a hold whose key may not be on the server. The
+    /// renewal asks for the rest again, and extends nothing.
     fn lease_to_verify(&self, now: Instant) -> Option<Lease> {
-        /// Whatever shortens a key leaves it more than this.
+        /// A shortened key always has a longer time to live than this.
         const MIN: Duration = Duration::from_millis(250);
         let asks = self.kind.layout() == Layout::Reader || self.needs_verification();
         let end = self.valid_until().filter(|_| asks)?;
@@ -438,11 +447,11 @@ impl Hold {
         (left >= MIN).then(|| Lease::covering(left))
     }
 
-    /// Whether its key may be on another server than the one that granted it, or on none: until a
-    /// server has answered, and in a cluster always, as a replica may take over unnoticed.
+    /// Sets whether the key may be on another server than the server of the grant, or on none:
+    /// until a server has answered, and in a cluster always, as a replica may take over unnoticed.
     pub(crate) fn set_needs_verification(&self, needs_verification: bool) {
-        // Relaxed: the mark alone starts nothing. The thread that sets it then puts the hold on the
-        // wheel, under a lock.
+        // Relaxed: the mark alone starts nothing. The thread that sets the mark then puts the hold
+        // on the wheel, under a lock.
         self.needs_verification.store(needs_verification, Ordering::Relaxed);
     }
 
@@ -450,12 +459,12 @@ impl Hold {
         self.needs_verification.load(Ordering::Relaxed)
     }
 
-    /// When its acquire was sent, or when the hold that it [continues](Self::started_at) started.
+    /// When the acquire was sent, or when the [continued](Self::started_at) hold started.
     pub(crate) fn granted_at(&self) -> Instant {
         self.validity.origin()
     }
 
-    /// Since when its present holder has it.
+    /// Since when the present holder has the hold.
     pub(crate) fn since(&self) -> Instant {
         self.since_of(&self.state.lock())
     }
@@ -464,12 +473,12 @@ impl Hold {
         self.at_nanos(state.held_since())
     }
 
-    /// For how long its present holder has had it.
+    /// For how long the present holder has had the hold.
     pub(crate) fn held_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since())
     }
 
-    /// When it will have lasted for `long`, unless that was reported already.
+    /// When the hold will have lasted for `long`; `None` after the report.
     pub(crate) fn long_at(&self, long: Option<Duration>) -> Option<Instant> {
         self.long_at_of(&self.state.lock(), long)
     }
@@ -479,16 +488,16 @@ impl Hold {
         (!self.long_reported.load(Ordering::Relaxed)).then_some(at)
     }
 
-    /// The report that it has lasted for `long` at `now`. Only once.
+    /// The report of a hold of at least `long` at `now`. Only once.
     pub(crate) fn report_long(&self, now: Instant, long: Option<Duration>) -> Option<HeldLock> {
         long?;
-        // Locked, so that it is one holder's.
+        // Locked, so that the report is about one holder.
         let state = self.state.lock();
         if state.is_cached() {
             return None;
         }
         self.long_at_of(&state, long).filter(|at| *at <= now)?;
-        // Relaxed: the lock orders it.
+        // Relaxed: the mutex orders the store.
         self.long_reported.store(true, Ordering::Relaxed);
         Some(HeldLock {
             name: self.name.clone(),
@@ -497,7 +506,7 @@ impl Hold {
         })
     }
 
-    /// What it is now, unless it is over.
+    /// A snapshot for [`Client::holds`](crate::Client::holds); `None` once ended.
     pub(crate) fn snapshot(&self, now: Instant) -> Option<OwnHold> {
         let remaining = self.validity.remaining(now);
         if remaining.is_zero() {
@@ -524,7 +533,7 @@ impl Hold {
         })
     }
 
-    /// The report of its loss.
+    /// The report of the loss.
     pub(crate) fn loss_report(&self, now: Instant, reason: LostReason) -> LostLock {
         LostLock {
             name: self.name.clone(),
@@ -534,14 +543,14 @@ impl Hold {
         }
     }
 
-    /// The server is about to be asked for `lease`. Whatever the reply, and even without one, it
-    /// may keep the key that long from now on.
+    /// A request for `lease` is about to be sent. Whatever the reply, and even without a reply, the
+    /// server may retain the key for `lease` from now on.
     pub(crate) fn request(&self, lease: Lease) {
         self.state.lock().request(lease);
     }
 
-    /// Whether the server may keep its key after its validity: it was renewed, or meant to be, or
-    /// nested.
+    /// Whether the server may retain the key beyond the validity: the hold was renewed, was to be
+    /// renewed, or was nested.
     pub(crate) fn key_may_outlive_validity(&self) -> bool {
         self.state.lock().key_may_outlive_validity
     }
@@ -550,38 +559,38 @@ impl Hold {
         self.state.lock().longest
     }
 
-    /// Until when a copy of its acquire may still arrive, if there may be one.
+    /// Until when a copy of the acquire may still arrive; `None` without copies.
     pub(crate) fn late_copy_deadline(&self) -> Option<ServerTime> {
         self.late_copy_deadline.as_deref().copied()
     }
 
-    /// Its fencing token, if it has one.
+    /// The fencing token, if drawn.
     pub(crate) fn token(&self) -> Option<u64> {
         self.state.lock().cold.as_ref()?.fencing_token
     }
 
-    /// The hold has `token` from now on, unless the hold has another. Returns the token of the hold:
-    /// all guards of a hold have one.
+    /// Sets the token, unless the hold has a token. Returns the token of the hold: all guards of a
+    /// hold have the same token.
     pub(crate) fn keep_token(&self, token: u64) -> u64 {
         let mut state = self.state.lock();
         *state.cold.get_or_insert_default().fencing_token.get_or_insert(token)
     }
 
-    /// Its key stays at least until `until` when it is released before.
+    /// The key stays at least until `until` after an earlier release.
     pub(crate) fn keep_until(&self, until: Instant) {
         let nanos = self.nanos_at(until);
         self.state.lock().keep_until(nanos);
     }
 
-    /// Until when its key stays if it is released before; `None` for nearly every hold.
+    /// Until when the key stays after an earlier release; `None` for nearly every hold.
     pub(crate) fn kept_until(&self) -> Option<Instant> {
         let until = self.state.lock().cold.as_ref()?.keep_until;
         (until > 0).then(|| self.at_nanos(until))
     }
 
-    /// Brings it into the processor's cache: reads a little of all that a renewal touches, and
-    /// locks nothing. Done with many in a row, memory is waited for once and not for each, as plain
-    /// reads overlap and locks do not.
+    /// Loads the hold into the processor's cache: reads a little of all fields of a renewal, and
+    /// locks nothing. For many holds in a row, memory is waited for once and not for each hold, as
+    /// plain reads overlap and locks do not.
     pub(crate) fn prefetch(&self) {
         let first = self.name.as_str().as_bytes().first();
         self.state.fetch();
@@ -592,13 +601,12 @@ impl Hold {
         ));
     }
 
-    /// Where it is on the watchdog's wheel.
+    /// The place on the watchdog's wheel.
     pub(crate) fn timer_slot(&self) -> TimerSlot {
         self.state.lock().timer_slot
     }
 
-    /// Changes where it is on the watchdog's wheel. `change` must not ask anything else of this
-    /// hold.
+    /// Changes the place on the watchdog's wheel. `change` must not call this hold.
     pub(crate) fn change_timer_slot<R>(&self, change: impl FnOnce(&mut TimerSlot) -> R) -> R {
         change(&mut self.state.lock().timer_slot)
     }
@@ -614,7 +622,8 @@ impl Hold {
         self.granted_at() + Duration::from_nanos(nanos)
     }
 
-    /// Ends it as released. If it was over before, that is a loss, and its listeners are notified.
+    /// Ends the hold as released. If the hold was over before, returns the loss, and notifies the
+    /// listeners.
     pub(crate) fn end_released(&self, now: Instant) -> Result<(), Loss> {
         let (result, listeners) = {
             let mut state = self.state.lock();
@@ -630,12 +639,12 @@ impl Hold {
         if let Err(loss) = result {
             notify(&listeners, loss.reason);
         }
-        // Otherwise the listeners are dropped without a call: released, not lost.
+        // After a release the listeners are dropped without a call.
         result
     }
 
-    /// Ends it as lost, and notifies its listeners. Only the first reason counts; false if it was
-    /// over before.
+    /// Ends the hold as lost, and notifies the listeners. Only the first reason counts; `false` if
+    /// the hold was over before.
     pub(crate) fn lose(&self, now: Instant, reason: LostReason) -> bool {
         let listeners = {
             let mut state = self.state.lock();
@@ -650,15 +659,16 @@ impl Hold {
         true
     }
 
-    /// Why its validity has ended, if nothing has ended it.
+    /// Why the validity has ended, if nothing has ended the hold. The only place of this decision.
+    /// A server that hangs during a due renewal does not count as a pause of this process.
     pub(crate) fn reason_of_end(&self) -> LostReason {
         self.reason(&self.state.lock())
     }
 
     fn reason(&self, state: &State) -> LostReason {
-        // Relaxed: they only choose the reason in a report.
+        // Relaxed: the flags only choose the reason in a report.
         if state.watched == 0 {
-            // It was not to be renewed.
+            // The hold was not to be renewed.
             LostReason::Expired
         } else if self.is_unanswered() {
             let number = self.unanswered.load(Ordering::Relaxed);
@@ -667,7 +677,7 @@ impl Hold {
         } else if self.at_limit.load(Ordering::Relaxed) {
             LostReason::Expired
         } else {
-            // It should have been renewed, but no renewal became due in time.
+            // No renewal became due in time.
             LostReason::Paused
         }
     }
@@ -677,9 +687,9 @@ impl Hold {
         self.unanswered.load(Ordering::Relaxed) != 0
     }
 
-    /// A renewal becomes due. What the server said of the one before counts until it is answered.
+    /// A renewal becomes due. The server's last refusal counts until the next answer.
     pub(crate) fn set_unanswered(&self) {
-        // Relaxed: it only chooses the reason in a report.
+        // Relaxed: the value only chooses the reason in a report.
         self.unanswered.fetch_max(1, Ordering::Relaxed);
     }
 
@@ -689,31 +699,31 @@ impl Hold {
         self.unanswered.store(number + 1, Ordering::Relaxed);
     }
 
-    /// Whether it was released, or found to be lost.
+    /// Whether the hold was released, or found to be lost.
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().is_over
     }
 
-    /// Whether it was released, and not lost.
+    /// Whether the hold was released, and not lost.
     pub(crate) fn is_released(&self) -> bool {
         let state = self.state.lock();
         state.is_over && state.lost().is_none()
     }
 
-    /// How it was lost, if that was found already.
+    /// How the hold was lost, if the loss was found.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         self.state.lock().lost()
     }
 
-    /// A channel that gets the reason if the hold is lost, and closes without one if it is
-    /// released, or when the listener is [removed](Self::remove_listener).
+    /// A channel for the reason of a loss. The channel closes without a reason at a release, or
+    /// when the listener is [removed](Self::remove_listener).
     pub(crate) fn listen(&self) -> (Receiver<LostReason>, Option<ListenerId>) {
         let (sender, receiver) = LossSender::new();
         (receiver, self.add_listener(sender))
     }
 
-    /// Notifies `listener` when the hold is lost, at once if it is already, and drops it when it is
-    /// released. `None` if it is over.
+    /// Notifies `listener` of a loss, at once if the hold is lost, and drops `listener` at a
+    /// release. `None` if the hold is over.
     pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) -> Option<ListenerId> {
         let mut state = self.state.lock();
         if let Some(reason) = state.lost() {
@@ -731,8 +741,8 @@ impl Hold {
         None
     }
 
-    /// Somebody asks this client to let it go: each of its guards is told, now or when the guard is
-    /// asked. It is not given to another thread of this client any more.
+    /// Passes a request to release the lock to each guard, present or future. The hold goes to no
+    /// other thread of this client any more.
     pub(crate) fn revoke(&self, revocation: &Revocation) {
         let listeners = self.state.lock().revoke(revocation);
         for listener in listeners {
@@ -740,14 +750,14 @@ impl Hold {
         }
     }
 
-    /// Drops a listener whose guard is gone, unless it was notified.
+    /// Drops the listener of an ended guard, unless the listener was notified.
     pub(crate) fn remove_listener(&self, id: ListenerId) {
         let removed = self.state.lock().take_listener(id);
         // With nothing locked.
         drop(removed);
     }
 
-    /// Drops the listener of a group that the hold has left, unless it was notified.
+    /// Drops the listener of a group left by the hold, unless the listener was notified.
     pub(crate) fn remove_group_listener(&self, listener: &Arc<dyn HoldListener>) {
         let removed = self.state.lock().take_group_listener(listener);
         // With nothing locked.

@@ -1,4 +1,4 @@
-//! What is notified when a hold is lost, or asked for.
+//! Listeners for the loss of a hold, or for a request to release the hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,31 +11,32 @@ use crate::hold::revocation::Revocation;
 use crate::model::name::LockName;
 use crate::model::sync::Mutex;
 
-/// Is notified of what happens to a hold, and dropped without a call when the hold is released.
+/// Notified of the events of a hold, and dropped without a call when the hold is released.
 ///
-/// Called with no lock held, on any thread, also on a ticker or a renewal thread: a listener does not
-/// wait, reads no clock and drops nothing that could.
+/// Called with no lock held, on any thread, also on a ticker or a renewal thread: a listener does
+/// not wait, reads no clock, and drops nothing that might do either.
 pub(crate) trait HoldListener: fmt::Debug + Send + Sync {
-    /// A hold that it listens to is lost. The last call.
+    /// A hold of this listener is lost. The last call.
     fn on_lost(&self, reason: LostReason);
 
-    /// Somebody has asked this client to let the hold go.
+    /// A program has requested the release of the hold.
     fn on_revocation(&self, _revocation: &Revocation) {}
 }
 
-/// Is notified when a hold of this client is over and no caller releases it.
+/// Notified of the end of a hold of this client without a release by a caller.
 pub(crate) trait EndListener: fmt::Debug + Send + Sync {
     /// A hold of this name is over. Called with no lock held, on any thread, also on a ticker or a
-    /// renewal thread: it does not wait, and reads no clock.
+    /// renewal thread: the listener does not wait, and reads no clock.
     fn hold_ended(&self, name: &LockName);
 }
 
-/// Sends the reason of the first loss into a channel. It may listen to several holds.
+/// Sends the reason of the first loss into a channel. One sender may listen to several holds.
 #[derive(Debug)]
 pub(crate) struct LossSender(Mutex<Option<Sender<LostReason>>>);
 
 impl LossSender {
-    /// With a channel that gets one reason, and closes once it has or once no hold is listened to.
+    /// A listener and its channel, which receives one reason, and closes afterwards or when the
+    /// listener is dropped.
     pub(crate) fn new() -> (Arc<Self>, Receiver<LostReason>) {
         let (sender, receiver) = bounded(1);
         (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
@@ -52,15 +53,15 @@ impl HoldListener for LossSender {
 }
 
 /// The channel of a guard in the child of a fork, with its message. The guard's own channel may
-/// have been copied while a thread was changing it, and so may any cell in which a guard would keep
-/// another. So each call makes one, and leaks it: a guard returns a reference.
+/// have been copied while a thread was changing it, and so may any cell for another channel. So
+/// each call makes a channel and leaks it: a guard returns a reference.
 pub(crate) fn forked_channel() -> &'static Receiver<LostReason> {
     let (sender, receiver) = bounded(1);
     let _fits = sender.try_send(LostReason::Forked);
     Box::leak(Box::new(receiver))
 }
 
-/// Passes a loss to the tasks that await it.
+/// Passes a loss to the waiting tasks.
 #[derive(Debug)]
 pub(crate) struct TaskWaker(pub(crate) Arc<AwaitedEnd>);
 

@@ -1,5 +1,4 @@
-//! The waits of this client's threads that have lasted for long, and what these threads hold
-//! (DESIGN: deadlocks).
+//! The long waits of this client's threads, and the holds of these threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,17 +13,17 @@ use crate::model::sync::{Mutex, Parker};
 use crate::model::wait_graph::{LongWait, Need, ThreadHold, WaitId};
 use crate::ops::long_waits::{Began, LONGEST_NAME, encode};
 
-/// How long a wait has lasted when it is listed. Programs whose waits are shorter pay nothing.
+/// From which age a wait is listed. Programs with shorter waits pay nothing.
 pub(crate) const LONG: Duration = Duration::from_secs(1);
 
-/// Between two looks for deadlocks.
+/// The time between two searches for deadlocks.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Between two writes of the record because of waits. Shorter: a record that a look has asked for is
-/// there for the next look.
+/// The time between two writes of the record because of waits. Shorter than [`LOOK_INTERVAL`]: a
+/// record requested by a search is there for the next search.
 pub(crate) const WRITE_INTERVAL: Duration = Duration::from_millis(150);
 
-/// The most waits of one client that are listed.
+/// The largest number of listed waits of one client.
 const MOST: usize = 64;
 
 /// The waits of a client, by their numbers.
@@ -39,10 +38,10 @@ pub(crate) struct LongWaits {
 struct List {
     waits: BTreeMap<u64, ListedWait>,
     last_number: u64,
-    /// When one of the waiters looks for deadlocks.
+    /// When a waiter is to search for deadlocks.
     look_at: Option<Instant>,
     last_look: Option<Instant>,
-    /// When the record was written last, by the server's clock in ms.
+    /// When the record was last written, by the server's clock in ms.
     written: i64,
 }
 
@@ -58,7 +57,7 @@ struct ListedWait {
     is_reported: bool,
 }
 
-/// The waits that a record names: as a field of the record, and how long each has lasted.
+/// The waits in a record: as a field of the record, and the age of each.
 #[derive(Debug, Default)]
 pub(crate) struct NamedWaits {
     pub(crate) field: String,
@@ -66,16 +65,16 @@ pub(crate) struct NamedWaits {
     ages: Vec<(u64, i64)>,
 }
 
-/// A wait of the current thread, until it is dropped.
+/// A listed wait of the current thread. Dropping this value removes the wait from the list.
 #[derive(Debug)]
 pub(crate) struct ListedUntilDropped<'a> {
     waits: &'a LongWaits,
     number: u64,
 }
 
-/// What the current thread holds and cannot release while it waits. A hold that nobody renews ends by
-/// itself, a permit may be given back by any thread, and a hold that was given to the thread since its
-/// wait began ends the wait.
+/// The holds which the current thread cannot release during its wait. Not among them are unrenewed
+/// holds, which end by themselves, permits, which any thread may give back, and a hold given to the
+/// thread since its wait began, which ends the wait.
 fn held_by_thread(holds: &HoldRegistry, began: Instant, now: Instant) -> Vec<ThreadHold> {
     let holder = LocalHolder::Thread(thread::current().id());
     let mut own = Vec::new();
@@ -95,7 +94,7 @@ fn held_by_thread(holds: &HoldRegistry, began: Instant, now: Instant) -> Vec<Thr
 
 impl LongWaits {
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a number to look at.
+        // Relaxed: a hint.
         self.count.load(Ordering::Relaxed) == 0
     }
 
@@ -104,7 +103,7 @@ impl LongWaits {
         name.as_str().len() <= LONGEST_NAME
     }
 
-    /// Lists a wait of the current thread, which sleeps on `parker`. `None` if there are too many.
+    /// Lists a wait of the current thread, which sleeps on `parker`. `None` if the list is full.
     pub(crate) fn list(
         &self,
         holds: &HoldRegistry,
@@ -113,7 +112,7 @@ impl LongWaits {
         may_fail: bool,
         parker: &Parker,
     ) -> Option<ListedUntilDropped<'_>> {
-        // With the list unlocked: there may be a million.
+        // With the list unlocked: there may be a million holds.
         let own = held_by_thread(holds, began, now);
         let mut list = self.list.lock();
         if list.waits.len() >= MOST {
@@ -136,7 +135,7 @@ impl LongWaits {
         Some(ListedUntilDropped { waits: self, number })
     }
 
-    /// What the client's record says of them. `None` if there is none.
+    /// The waits for the client's record. `None` without waits.
     pub(crate) fn named(&self, now: Instant) -> Option<NamedWaits> {
         if self.is_empty() {
             return None;
@@ -155,7 +154,7 @@ impl LongWaits {
         (!field.is_empty()).then_some(NamedWaits { field, ages })
     }
 
-    /// The record names these waits since `written`, by the server's clock: a waiter looks for
+    /// The record names these waits since `written`, by the server's clock. Has a waiter search for
     /// deadlocks.
     pub(crate) fn are_written(&self, named: &NamedWaits, written: i64, now: Instant) {
         let mut list = self.list.lock();
@@ -164,19 +163,19 @@ impl LongWaits {
             if let Some(listed) = list.waits.get_mut(number)
                 && listed.wait.since == 0
             {
-                // As those read it that read the record.
+                // The same time as the record's readers compute.
                 listed.wait.since = written.saturating_sub(*age);
             }
         }
         list.look_at(now);
     }
 
-    /// A waiter looks for deadlocks at this time.
+    /// Has a waiter search for deadlocks at this time.
     pub(crate) fn look_at(&self, at: Instant) {
         self.list.lock().look_at(at);
     }
 
-    /// The waits that the record names, with this client, and when the record was written.
+    /// The waits in the record, with `client` as their client, and when the record was written.
     pub(crate) fn own(&self, client: &str) -> (Vec<LongWait>, i64) {
         let list = self.list.lock();
         let named = list.waits.values().filter(|listed| listed.wait.since != 0);
@@ -191,7 +190,7 @@ impl LongWaits {
         self.list.lock().waits.contains_key(&number)
     }
 
-    /// A cycle with these waits is reported. False if it was reported before.
+    /// Marks these waits as reported with a cycle. `false` if all were marked before.
     pub(crate) fn set_reported(&self, numbers: &[u64]) -> bool {
         let mut list = self.list.lock();
         let mut is_new = false;
@@ -203,7 +202,7 @@ impl LongWaits {
         is_new
     }
 
-    /// Ends a wait with the cycle that has the wait in it.
+    /// Ends a wait, with the description of its cycle.
     pub(crate) fn fail(&self, number: u64, cycle: &str) {
         let mut list = self.list.lock();
         if let Some(listed) = list.waits.get_mut(&number) {
@@ -214,7 +213,7 @@ impl LongWaits {
 }
 
 impl List {
-    /// The waiters wake, and sleep no longer than until then, or until the next look is due.
+    /// Wakes the waiters, which sleep until this time at most, or until the next search is due.
     fn look_at(&mut self, at: Instant) {
         let at = self.last_look.map_or(at, |last| at.max(last + LOOK_INTERVAL));
         self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
@@ -223,12 +222,12 @@ impl List {
 }
 
 impl ListedUntilDropped<'_> {
-    /// When a waiter looks for deadlocks.
+    /// When a waiter is to search for deadlocks.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.waits.list.lock().look_at
     }
 
-    /// Whether it is time to look for deadlocks. True for one of the waiters.
+    /// Whether a search for deadlocks is due. True for a single waiter.
     pub(crate) fn takes_look(&self, now: Instant) -> bool {
         let mut list = self.waits.list.lock();
         let is_due = list.look_at.take_if(|at| *at <= now).is_some();

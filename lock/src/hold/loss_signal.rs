@@ -1,5 +1,5 @@
-//! What a guard of several holds learns of them: their loss, as a channel and as what tasks await, and
-//! a request for one of them.
+//! The events of a guard of several holds: a loss, as a channel and for tasks, and a request to
+//! release.
 
 use std::mem;
 use std::sync::{Arc, OnceLock};
@@ -12,8 +12,8 @@ use crate::hold::listener::{HoldListener, LossSender, TaskWaker, forked_channel}
 use crate::hold::revocation::RevocationSignal;
 use crate::model::fork::HomeProcess;
 
-/// Each part is created when it is first asked for. Dropped after the guard's release, it ends what
-/// tasks await.
+/// The signals of a guard of several holds, each created at its first use. Dropped after the
+/// guard's release, which ends the wait of tasks.
 #[derive(Debug)]
 pub(crate) struct LossSignal {
     home: HomeProcess,
@@ -32,7 +32,7 @@ impl LossSignal {
         }
     }
 
-    /// The channel. `listen` has the holds notify its listener.
+    /// The channel of the first loss. `listen` adds the listener to the holds.
     pub(crate) fn channel(
         &self,
         listen: impl FnOnce(Arc<dyn HoldListener>),
@@ -47,8 +47,8 @@ impl LossSignal {
         })
     }
 
-    /// What tasks await, which `wakers` wakes; `None` in the child of a fork. An error if their
-    /// thread cannot be started.
+    /// The end awaited by tasks, which `wakers` wakes; `None` in the child of a fork. `listen` adds
+    /// the listener to the holds. An error if the thread for wakers cannot be started.
     pub(crate) fn awaited_end(
         &self,
         wakers: &WakerThread,
@@ -67,8 +67,8 @@ impl LossSignal {
         Ok(self.awaited.get())
     }
 
-    /// What learns of a request; `None` in the child of a fork. `listen` has the holds notify its
-    /// listener.
+    /// The signal of a request; `None` in the child of a fork. `listen` adds the listener to the
+    /// holds.
     pub(crate) fn revocation(
         &self,
         listen: impl FnOnce(Arc<dyn HoldListener>),

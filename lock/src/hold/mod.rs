@@ -1,7 +1,7 @@
-//! What this process knows of the locks and permits that it holds.
+//! The locks and permits held by this process. No server is asked here.
 //!
-//! A hold is what one owner has of one lock, shared by all its guards. The registry finds a hold by
-//! name and holder; listeners are notified of its loss. No server is asked here.
+//! A hold is an owner's possession of a lock, shared by all its guards. The registry finds a hold
+//! by name and holder; listeners are notified of the loss.
 
 pub(crate) mod cache;
 pub(crate) mod hold;

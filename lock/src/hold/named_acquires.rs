@@ -1,6 +1,8 @@
-//! The acquires of named owners that are under way. Several threads of one owner may acquire the
-//! same lock at the same time. They ask the server in turns, and what one of them is granted is the
-//! hold of all (DESIGN: re-entry).
+//! The present acquires of named owners. Several threads of one owner may acquire the same lock at
+//! the same time. They try at the server in turns, and a grant to one thread is the hold of all.
+//!
+//! A turn covers a try, not an acquire: in a queue of acquires a single try would wait behind a
+//! sleeping thread. The owner on the server is new for each hold, as for any holder.
 
 use crate::model::name::LockName;
 use crate::model::owner::LocalHolder;
@@ -16,11 +18,12 @@ struct Entry {
     holder: LocalHolder,
     parker: Parker,
     turn: TurnState,
-    /// Whether the owner was granted a hold of the name since this acquire last looked.
+    /// Whether the owner was granted a hold of the name since the last
+    /// [`NamedAcquire::take_new_hold`].
     has_new_hold: bool,
 }
 
-/// How far an acquire is with its turn to ask the server.
+/// The progress of an acquire with its turn to try at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TurnState {
     Idle,
@@ -60,7 +63,7 @@ impl NamedAcquires {
     }
 }
 
-/// One acquire of a named owner, until this is dropped.
+/// One acquire of a named owner. Dropping the value ends the acquire.
 #[derive(Debug)]
 pub(crate) struct NamedAcquire<'a> {
     all: &'a NamedAcquires,
@@ -74,7 +77,7 @@ impl NamedAcquire<'_> {
         &self.parker
     }
 
-    /// Whether the owner was granted a hold of the name since the last look.
+    /// Whether the owner was granted a hold of the name since the last call.
     pub(crate) fn take_new_hold(&self) -> bool {
         let mut all = self.all.0.lock();
         let own = self.index(&all);
@@ -117,7 +120,7 @@ impl Drop for NamedAcquire<'_> {
     }
 }
 
-/// The turn of an acquire to ask the server, until this is dropped.
+/// The turn of an acquire to try at the server. Dropping the value ends the turn.
 #[derive(Debug)]
 pub(crate) struct Turn<'a>(&'a NamedAcquire<'a>);
 

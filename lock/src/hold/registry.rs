@@ -17,37 +17,37 @@ use crate::model::sync::{Mutex, MutexGuard};
 
 /// All holds of one client, by name and holder.
 ///
-/// In shards: two threads wait for each other only if their names are in the same shard, and when a
-/// shard grows it is one of many.
+/// In shards: two threads wait for the same mutex only if their names are in the same shard, and a
+/// growing shard is a small part of all.
 #[derive(Debug)]
 pub(crate) struct HoldRegistry {
     shards: [Mutex<Shard>; SHARDS],
     names: RandomState,
-    /// How many there are in all.
+    /// The number of holds in all shards.
     count: Gauge,
-    /// The acquires that may nest a new hold.
+    /// The acquires of named owners, which may nest a new hold.
     pub(crate) named: NamedAcquires,
-    /// The holds that are cached.
+    /// The cached holds.
     pub(crate) cache: HoldCache,
-    /// The threads that have waited for long.
+    /// The long waits of threads.
     pub(crate) long_waits: LongWaits,
 }
 
-/// What a client has of a name that an acquire asks for.
+/// A hold of this client for the name of an acquire.
 #[derive(Debug)]
 pub(crate) enum FoundHold {
     /// The hold of the same holder.
     Own(Arc<Hold>),
-    /// A hold that was cached. Another thread may have taken it since.
+    /// A cached hold. Another thread may have taken the hold since.
     Cached(Arc<Hold>),
 }
 
 const SHARDS: usize = 64;
 
-/// By the hash of the name, so that it is computed once, and the name is stored once.
+/// Holds by the hash of the name: the hash is computed once, and the name is stored once.
 type Shard = HashMap<u64, HoldsOfHash, BuildHasherDefault<HashedKey>>;
 
-/// The hasher of a key that is a hash.
+/// The hasher of a key, which is a hash.
 #[derive(Debug, Default)]
 struct HashedKey(u64);
 
@@ -57,7 +57,7 @@ impl Hasher for HashedKey {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Not used: the key is one number.
+        // Not used: the key is a number.
         self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
     }
 
@@ -66,9 +66,9 @@ impl Hasher for HashedKey {
     }
 }
 
-/// The holds of the names with one hash. Usually it is one hold. There are more for readers, when
-/// the client acquires a lock again that it has lost, before the lost hold is removed, and when two
-/// names have one hash.
+/// The holds of the names with one hash, usually a single hold. There are more for readers, when
+/// the client acquires a lost lock again before the lost hold is removed, and when two names have
+/// the same hash.
 #[derive(Debug)]
 enum HoldsOfHash {
     One(Arc<Hold>),
@@ -96,7 +96,7 @@ impl HoldsOfHash {
 }
 
 impl HoldRegistry {
-    /// With so many cached holds at most.
+    /// A registry with at most `max_cached` cached holds.
     pub(crate) fn new(max_cached: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -170,11 +170,11 @@ impl HoldRegistry {
             Entry::Vacant(entry) => drop(entry.insert(HoldsOfHash::One(Arc::clone(hold)))),
             Entry::Occupied(mut entry) => entry.get_mut().add(Arc::clone(hold)),
         }
-        // Approximate for its readers: they do not lock the shards.
+        // Approximate for readers of the count, which do not lock the shards.
         self.count.up(1);
     }
 
-    /// Removes a hold. Doing so twice does no harm.
+    /// Removes a hold. A second call does no harm.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
         self.cache.unlist(hold);
         let (mut shard, hash) = self.shard(&hold.name);
@@ -210,7 +210,7 @@ impl HoldRegistry {
             .collect()
     }
 
-    /// Looks at every hold, with a part of them locked at a time.
+    /// Calls `look` for every hold, with one shard locked at a time.
     pub(crate) fn for_each(&self, mut look: impl FnMut(&Hold)) {
         for shard in &self.shards {
             shard.lock().values().flat_map(HoldsOfHash::all).for_each(|hold| look(hold));

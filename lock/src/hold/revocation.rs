@@ -1,4 +1,4 @@
-//! A request to let a lock go, as the guards of its hold learn of it.
+//! A request to release a lock, as received by the guards of its hold.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,22 +9,22 @@ use crate::events::wakers::{AwaitedEnd, WakerThread};
 use crate::hold::listener::HoldListener;
 use crate::model::sync::Mutex;
 
-/// A request to let a lock go, by [`Lock::ask`](crate::Lock::ask): what
-/// [`LockGuard::revocation`](crate::LockGuard::revocation) receives.
+/// A request to release a lock, by [`Lock::ask`](crate::Lock::ask), received by
+/// [`LockGuard::revocation`](crate::LockGuard::revocation).
 ///
-/// The name is that of Apache Curator's revocable locks.
+/// The name is from Apache Curator's revocable locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Revocation {
-    /// Why, as the asking program says. It may be empty.
+    /// The requesting program's reason. May be empty.
     pub reason: String,
 }
 
-/// A request for a guard's hold: as a flag, as a channel, and as what tasks await.
+/// A request for a guard's hold: as a flag, as a channel, and for tasks.
 #[derive(Debug)]
 pub(crate) struct RevocationSignal {
     asked: OnceLock<Revocation>,
-    /// Until a request has come, or the guard is gone.
+    /// `None` after a request, or after the end of the guard.
     sender: Mutex<Option<Sender<Revocation>>>,
     receiver: Receiver<Revocation>,
     awaited: OnceLock<Arc<AwaitedEnd>>,
@@ -45,21 +45,22 @@ impl RevocationSignal {
         self.asked.get()
     }
 
-    /// What tasks await, which `wakers` wakes. An error if their thread cannot be started.
+    /// The end awaited by tasks, which `wakers` wakes. An error if the thread for wakers cannot be
+    /// started.
     pub(crate) fn awaited_end(&self, wakers: &WakerThread) -> Result<&Arc<AwaitedEnd>, Error> {
         if let Some(end) = self.awaited.get() {
             return Ok(end);
         }
         let end = wakers.awaited_end()?;
         let end = self.awaited.get_or_init(|| end);
-        // A request that came just now, or the end of the guard, has seen nothing to wake.
+        // A concurrent request or the end of the guard has found no end to resolve.
         if self.sender.lock().is_none() {
             end.come(None);
         }
         Ok(end)
     }
 
-    /// The guard is gone.
+    /// Ends the channel and the wait of tasks, as the guard is gone.
     pub(crate) fn close(&self) {
         drop(self.sender.lock().take());
         self.end_wait();
@@ -80,15 +81,15 @@ impl HoldListener for RevocationSignal {
         if let Some(sender) = sender
             && self.asked.set(revocation.clone()).is_ok()
         {
-            // There is room, and this has a receiver.
+            // The channel has room and a receiver.
             drop(sender.try_send(revocation.clone()));
             self.end_wait();
         }
     }
 }
 
-/// The channel of a guard. In the child of a fork, where there is no signal, the channel is closed: it
-/// is made for each call, and leaked, as the channel of the loss is.
+/// The channel of a guard's requests. In the child of a fork, without a signal, the channel is
+/// closed: made for each call, and leaked, as the channel of the loss.
 pub(crate) fn channel_of(signal: Option<&Arc<RevocationSignal>>) -> &Receiver<Revocation> {
     match signal {
         Some(signal) => &signal.receiver,

@@ -1,4 +1,4 @@
-//! The part of a hold that changes under its mutex.
+//! The part of a hold protected by its mutex.
 
 use std::mem;
 use std::sync::Arc;
@@ -11,35 +11,34 @@ use crate::model::TimerKey;
 use crate::model::lease::Lease;
 use crate::model::sync::thread::ThreadId;
 
-/// Who holds it and how often it is nested, where it is on the wheel, and how it ended.
+/// The holder and the guards of a hold, its place on the wheel, and its end.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "none depends on another")]
 pub(crate) struct State {
-    /// `None` if its holder has a name, which is one of the [`ColdFields`], or is the thread that
-    /// has the guard.
+    /// `None` if the holder has a name, in the [`ColdFields`], or is the thread with the guard.
     pub(crate) thread: Option<ThreadId>,
     pub(crate) guards: u32,
-    /// How many of the guards are watched. The hold is renewed while there is one.
+    /// How many of the guards are watched. Watched holds are renewed.
     pub(crate) watched: u32,
-    /// The lease that renewals ask for: that of the last watched guard.
+    /// The lease for renewals: the lease of the last watched guard.
     pub(crate) lease: Lease,
-    /// The longest lease that was requested: the server may keep the key that long.
+    /// The longest requested lease: the server may retain the key for so long.
     pub(crate) longest: Lease,
     pub(crate) timer_slot: TimerSlot,
-    /// Whether the server may keep the key after the end of validity.
+    /// Whether the server may retain the key after the end of validity.
     pub(crate) key_may_outlive_validity: bool,
-    /// Whether it was released or lost.
+    /// Whether the hold was released or lost.
     pub(crate) is_over: bool,
     /// Whether a count was not acknowledged, and may still arrive at the server.
     pub(crate) count_unknown: bool,
     /// Whether the acquire of the present holder was counted. Then the end of the hold is counted.
     pub(crate) is_counted: bool,
-    /// Boxed, as hardly any hold has it.
+    /// Boxed, as hardly any hold has cold fields.
     pub(crate) cold: Option<Box<ColdFields>>,
 }
 
 impl State {
-    /// How it ended, if it was lost.
+    /// How the hold was lost; `None` if not lost.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.cold.as_ref().and_then(|cold| cold.lost)
     }
@@ -49,53 +48,53 @@ impl State {
     }
 }
 
-/// What few holds have.
+/// Fields used by few holds.
 #[derive(Debug, Default)]
 pub(crate) struct ColdFields {
-    /// How it ended, if it was lost.
+    /// How the hold was lost; `None` if not lost.
     pub(crate) lost: Option<LostReason>,
-    /// Each on behalf of one guard.
+    /// Each listener belongs to one guard or group.
     pub(crate) listeners: Vec<(ListenerId, Arc<dyn HoldListener>)>,
     pub(crate) next_listener: u64,
     pub(crate) fencing_token: Option<u64>,
-    /// The name of its holder, if it has one.
+    /// The name of the holder, if any.
     pub(crate) holder_name: Option<Arc<str>>,
-    /// How often it was handed over.
+    /// How often the hold was handed over.
     pub(crate) hand_overs: u32,
-    /// Since when its present holder has it, in nanoseconds after the start of the hold.
+    /// Since when the present holder has the hold, in nanoseconds after the start of the hold.
     pub(crate) held_since: u64,
-    /// Until when its key stays after its release, in nanoseconds after the start of the hold.
+    /// Until when the key stays after the release, in nanoseconds after the start of the hold.
     pub(crate) keep_until: u64,
-    /// Whether it is cached: its one guard is that of the next acquire.
+    /// Whether the hold is cached: its single guard belongs to the next acquire.
     pub(crate) is_cached: bool,
-    /// Until when it may be cached, in nanoseconds after the start of the hold. Zero before it is
-    /// cached for the first time.
+    /// Until when the hold may be cached, in nanoseconds after the start of the hold. Zero before
+    /// the first caching.
     pub(crate) cache_until: u64,
-    /// Whether it is in the list of the holds that are cached or were.
+    /// Whether the hold is in the list of present and former cached holds.
     pub(crate) is_listed: bool,
-    /// Whether another client has asked for it: it is not cached any more.
+    /// Whether another client has requested the lock: the hold is not cached any more.
     pub(crate) is_wanted: bool,
-    /// The forced releases of its name that this client has under way.
+    /// How many forced releases of the name this client has under way.
     pub(crate) forced_releases: u32,
-    /// Set once somebody has asked this client to let it go. Boxed, as hardly any hold has one.
+    /// Set by the first request to release the lock. Boxed, as hardly any hold has a request.
     pub(crate) revocation: Option<Box<Revocation>>,
-    /// The label that its present holder's time is counted under.
+    /// The label under which the present holder's time is counted.
     pub(crate) metrics_label: MetricsLabel,
 }
 
-/// One of a hold's listeners.
+/// The identity of a listener of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerId(u64);
 
-/// Where a hold is on the wheel.
+/// The place of a hold on the wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimerSlot {
-    /// Not yet on it.
+    /// Not on the wheel yet.
     Unscheduled,
-    /// On it, with the time at which the next action is due, in nanoseconds after the start of the
-    /// hold. While a renewal is unanswered, that is the time of its first attempt.
+    /// On the wheel, with the time of the next action, in nanoseconds after the start of the hold.
+    /// While a renewal is unanswered, the time of its first attempt.
     Scheduled(TimerKey, u64),
-    /// It will never be on it again.
+    /// Never on the wheel again.
     Removed,
 }
 
@@ -103,7 +102,7 @@ pub(crate) enum TimerSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) reason: LostReason,
-    /// Whether the loss was not found before.
+    /// Whether this call has found the loss.
     pub(crate) first: bool,
 }
 
@@ -130,7 +129,7 @@ impl State {
         }
     }
 
-    /// The server is about to be asked for `lease`.
+    /// A request for `lease` is about to be sent.
     pub(crate) fn request(&mut self, lease: Lease) {
         self.longest = self.longest.max(lease);
         self.key_may_outlive_validity = true;
@@ -149,7 +148,7 @@ impl State {
         Some(self.guards)
     }
 
-    /// One of the guards, which was not watched, is from now on.
+    /// Has one of the unwatched guards watched from now on.
     pub(crate) fn watch_guard(&mut self, lease: Lease) {
         self.watched += 1;
         self.lease = lease;
@@ -167,11 +166,12 @@ impl State {
         self.guards
     }
 
-    /// Whether the hold may go to another holder: its last guard is watched, and whatever the server
-    /// may keep for the hold ends with the watched `lease`. Not asked for the hold of a named owner.
+    /// Whether the hold may go to another holder: its last guard is watched, and whatever the
+    /// server may retain for the hold ends with the watched `lease`. Never called for the hold of a
+    /// named owner.
     ///
-    /// At most `limit` times. Not while its release is being forced, not with a token, which is one
-    /// holder's, and not if its key is to stay after the release.
+    /// At most `limit` times. Not during a forced release, not with a token, which belongs to one
+    /// holder, not after a request to release, and not if the key is to stay after the release.
     pub(crate) fn may_be_handed_over(&self, lease: Lease, limit: Option<u32>) -> bool {
         (self.guards, self.watched) == (1, 1)
             && (self.lease, self.longest) == (lease, lease)
@@ -185,7 +185,7 @@ impl State {
             })
     }
 
-    /// Another thread is the holder from `held_since` on, or `None`: the thread that gets it.
+    /// Makes `thread` the holder from `held_since` on; `None` stands for the thread with the guard.
     pub(crate) fn hand_over(&mut self, thread: Option<ThreadId>, held_since: u64) {
         self.thread = thread;
         self.is_counted = false;
@@ -194,8 +194,9 @@ impl State {
         cold.hand_overs = cold.hand_overs.saturating_add(1);
     }
 
-    /// No thread is the holder from `now` on, until an acquire takes the hold. The first time sets
-    /// until when: returns that time. `None` if the time is over, or another client wants it.
+    /// Caches the hold: no thread is the holder from `now` on, until an acquire takes the hold. The
+    /// first call sets the end of caching to `until`. Returns this end. `None` if the time is over,
+    /// or another client wants the lock.
     pub(crate) fn cache(&mut self, now: u64, until: u64) -> Option<u64> {
         let cold = self.cold.get_or_insert_default();
         if cold.cache_until == 0 {
@@ -220,30 +221,30 @@ impl State {
         self.cold.as_ref().is_some_and(|cold| cold.is_listed)
     }
 
-    /// It is cached no longer. Returns whether it was.
+    /// Ends the caching. Returns whether the hold was cached.
     pub(crate) fn uncache(&mut self) -> bool {
         self.cold.as_mut().is_some_and(|cold| mem::take(&mut cold.is_cached))
     }
 
-    /// Until when it may be cached, in nanoseconds after the start of the hold.
+    /// Until when the hold may be cached, in nanoseconds after the start of the hold.
     pub(crate) fn cache_until(&self) -> u64 {
         self.cold.as_ref().map_or(0, |cold| cold.cache_until)
     }
 
-    /// As if it had never been cached.
+    /// Resets the end of caching, as before the first caching.
     pub(crate) fn forget_cache_until(&mut self) {
         if let Some(cold) = &mut self.cold {
             cold.cache_until = 0;
         }
     }
 
-    /// Another client has asked for it.
+    /// Another client has requested the lock.
     pub(crate) fn set_wanted(&mut self) {
         self.cold.get_or_insert_default().is_wanted = true;
     }
 
-    /// Somebody asks this client to let it go. Returns its listeners, to be called with nothing
-    /// locked; none if it was asked for before, or is over.
+    /// Stores a request to release the lock. Returns the listeners, to be called with nothing
+    /// locked. Returns none after an earlier request, or if the hold is over.
     pub(crate) fn revoke(&mut self, revocation: &Revocation) -> Vec<Arc<dyn HoldListener>> {
         let is_over = self.is_over;
         let cold = self.cold.get_or_insert_default();
@@ -254,29 +255,29 @@ impl State {
         cold.listeners.iter().map(|(_, listener)| Arc::clone(listener)).collect()
     }
 
-    /// What somebody has asked for.
+    /// The request to release the lock, if any.
     pub(crate) fn revocation(&self) -> Option<&Revocation> {
         self.cold.as_ref()?.revocation.as_deref()
     }
 
-    /// Since when its present holder has it, in nanoseconds after the start of the hold.
+    /// Since when the present holder has the hold, in nanoseconds after the start of the hold.
     pub(crate) fn held_since(&self) -> u64 {
         self.cold.as_ref().map_or(0, |cold| cold.held_since)
     }
 
-    /// The release of its name is being forced by this client, once more or once less.
+    /// Counts a forced release of the name by this client, at its beginning or its end.
     pub(crate) fn count_forced_release(&mut self, begins: bool) {
         let forced = &mut self.cold.get_or_insert_default().forced_releases;
         *forced = if begins { forced.saturating_add(1) } else { forced.saturating_sub(1) };
     }
 
-    /// Its key stays at least until then.
+    /// The key stays at least until `until`.
     pub(crate) fn keep_until(&mut self, until: u64) {
         let cold = self.cold.get_or_insert_default();
         cold.keep_until = cold.keep_until.max(until);
     }
 
-    /// The lease that a renewal should ask for, or `None` if no guard is watched.
+    /// The lease for a renewal, or `None` if no guard is watched.
     pub(crate) fn watched_lease(&self) -> Option<Lease> {
         (self.watched > 0).then_some(self.lease)
     }
@@ -289,21 +290,21 @@ impl State {
         let cold = self.cold.get_or_insert_default();
         let id = ListenerId(cold.next_listener);
         cold.next_listener += 1;
-        // Most have one.
+        // Most holds with listeners have a single listener.
         cold.listeners.reserve_exact(1);
         cold.listeners.push((id, listener));
         id
     }
 
-    /// Takes a listener out, so that it can be dropped with nothing locked.
+    /// Takes a listener out, to be dropped with nothing locked.
     pub(crate) fn take_listener(&mut self, id: ListenerId) -> Option<Arc<dyn HoldListener>> {
         let listeners = &mut self.cold.as_mut()?.listeners;
-        // Nested guards mostly go in the reverse order.
+        // Nested guards usually end in the reverse order.
         let index = listeners.iter().rposition(|(other, _)| *other == id)?;
         Some(listeners.swap_remove(index).1)
     }
 
-    /// Takes out the listener of a group of holds, which is the same for each of them.
+    /// Takes out the listener of a group, which is the same listener for each hold.
     pub(crate) fn take_group_listener(
         &mut self,
         listener: &Arc<dyn HoldListener>,
@@ -313,7 +314,7 @@ impl State {
         Some(listeners.swap_remove(index).1)
     }
 
-    /// Takes all listeners out, so that they can be called with nothing locked.
+    /// Takes all listeners out, to be called with nothing locked.
     pub(crate) fn take_listeners(&mut self) -> Vec<(ListenerId, Arc<dyn HoldListener>)> {
         self.cold.as_mut().map(|cold| mem::take(&mut cold.listeners)).unwrap_or_default()
     }

@@ -1,7 +1,23 @@
-//! A thread that releases a lock gives its hold to the first waiter of its client, if that can be;
-//! otherwise the waiters learn of the release (DESIGN: hand-over).
+//! A releasing thread gives its hold to the first waiter of its client, if possible. Otherwise the
+//! waiters are notified of the release.
 //!
-//! All that it takes to decide is under the lock of the queues: who is first, and whether it waits.
+//! So one hold of the server has several holders in turn, a cohort. A hand-over takes the lock of
+//! the queues three times and wakes one thread; a release and an acquire are two round trips and a
+//! message. The cohort has a budget of time, which bounds the wait of other clients. On a manual
+//! clock time stands still: then the budget is a number of hand-overs, and no waiter yields.
+//!
+//! The lock of the queues protects the decision: who is first, and whether the first waits. A
+//! waiter leaves under the same lock, so either it has left, or it finds the given hold, which a
+//! renewal thread then releases. The next holder reads the clock itself, as the process may have
+//! been stopped since.
+//!
+//! A thread which finds the lock held by its own client sends nothing. The check is under the lock
+//! of the queues, and a holder whose last guard is gone searches for waiters afterwards, so either
+//! thread sees the other.
+//!
+//! Not handed over: holds of named owners and of several locks, which may belong to several
+//! threads; fenced locks, as each holder needs a token and so a round trip; and locks with a lease
+//! of their own.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -18,7 +34,7 @@ use crate::waits::registry::{WaitRegistry, remove_unused};
 
 impl WaitRegistry {
     /// Gives `hold` to the first waiter of its channel `now`, in place of the last guard of the
-    /// calling thread. False if that cannot be: then it is to be released on the server.
+    /// calling thread. `false` if impossible: then the caller releases the hold on the server.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Instant) -> bool {
         let held_for = now.saturating_duration_since(hold.granted_at());
         let limit = match self.settings.hand_over {
@@ -31,7 +47,7 @@ impl WaitRegistry {
         let mut channels = self.channels();
         let Some(channel) = channels.by_name.get_mut(&name) else { return false };
         let waiters = &mut channel.of(hold.name.has_braces()).exclusive;
-        // 1. The first waiter, and no other: it sleeps, or looks again before it does.
+        // 1. Only the first waiter, which sleeps, or visits the queue again before the sleep.
         let Some(ticket) = waiters.queue.next_recipient() else { return false };
         let Some(thread) = waiters.threads.get_mut(&ticket) else { return false };
         let Some((wanted, recipient)) = &thread.recipient else { return false };
@@ -45,22 +61,23 @@ impl WaitRegistry {
         let parker = thread.parker.clone();
         waiters.queue.give(ticket, now);
         drop(channels);
-        // 3. With nothing locked: it looks at the queue at once.
+        // 3. With nothing locked: the waiter visits the queue at once.
         parker.unpark();
         drop(listeners);
         self.hand_overs.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// The last guard of a hold is gone, and the calling thread is about to release it on the
-    /// server. Returns whether threads of this client wait for it: then [`release_ends`] follows.
+    /// The last guard of a hold is gone, and the calling thread is about to release the hold on the
+    /// server. Returns whether threads of this client wait for the lock: then [`release_ends`]
+    /// follows.
     ///
     /// [`release_ends`]: Self::release_ends
     pub(crate) fn release_begins(&self, store: &Store, hold: &Hold) -> bool {
         if hold.kind != Kind::Reentrant || self.settings.hand_over == HandOver::Off {
             return false;
         }
-        // A thread that comes later does not find the hold any more, and asks the server.
+        // A thread that arrives later does not find the hold any more, and tries at the server.
         let mut channels = self.channels();
         if channels.by_name.is_empty() {
             return false;
@@ -84,8 +101,8 @@ impl WaitRegistry {
         true
     }
 
-    /// The server has released it, and published that to this number of `receivers`; or nobody
-    /// waits for its answer any more. The first waiter asks for the lock, after those of other
+    /// The server has released the hold and published the release to this number of `receivers`, or
+    /// no thread waits for the answer any more. The first waiter tries, after the waiters of other
     /// clients.
     pub(crate) fn release_ends(&self, store: &Store, hold: &Hold, receivers: Option<u32>) {
         let name = hold.name.channel();
@@ -102,7 +119,7 @@ impl WaitRegistry {
                 }
             };
             waiters.unpark(waiters.queue.first_asleep());
-            // Those that yield have to hear of other releases.
+            // Yielding waiters have to receive the messages of other clients' releases.
             let waits = yields && !waiters.queue.is_empty();
             let first = waits && !std::mem::replace(&mut waiters.subscribed, true);
             if first {
@@ -116,8 +133,8 @@ impl WaitRegistry {
     }
 }
 
-/// Lets the first waiter of a lock try when a hold of this client is over. No message may tell it:
-/// one that knew the holder has not subscribed.
+/// Lets the first waiter of a lock try when a hold of this client is over. Perhaps no message
+/// reaches the waiter: if it knew the holder, it has not subscribed.
 #[derive(Debug)]
 pub(crate) struct QueueWaker {
     pub(crate) waits: Arc<WaitRegistry>,

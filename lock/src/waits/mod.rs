@@ -1,5 +1,5 @@
-//! Threads of this process that wait for one name: their queue, the registry of all queues, and the
-//! hand-over of a lock from one thread to the next.
+//! Threads of this process, waiting for a name: their queue, the registry of all queues, and the
+//! hand-over of a lock from thread to thread.
 
 pub(crate) mod hand_over;
 pub(crate) mod queue;

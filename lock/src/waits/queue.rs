@@ -1,22 +1,22 @@
-//! Which of a channel's waiters tries, and when: the rules, with time as an argument (DESIGN:
-//! waiting).
+//! Which of a channel's waiters tries, and when: the rules, with time as an argument.
 //!
-//! Waiters queue in the order in which they came. Only the *leader* asks the server: the first that
-//! is not stuck in a call. So a thousand threads cost one try for each release, and one for each
-//! poll bound in case a message was lost. A waiter that is refused keeps its place. The *deputy*,
-//! the first of the others, watches the leader's call and takes over if it gets stuck.
+//! Waiters queue in the order of their arrival. Only the *leader* tries at the server: the first
+//! waiter that is not stuck in a call. So a thousand threads cost one try for each release, and one
+//! for each poll bound in case a message was lost. A refused waiter retains its place. The
+//! *deputy*, the first waiter except the leader, watches the leader's call and takes over if the
+//! leader gets stuck.
 //!
-//! Where several can be granted, as with readers and permits, an answer may leave something to the
-//! others. Then the next in the queue tries too, each once for each wake. A newcomer does not wait
-//! behind those that were refused, but tries once at the next turn.
+//! Where several waiters can be granted, as with readers and permits, an answer may leave something
+//! to the rest. Then the next waiter of the queue tries too, each waiter once for each wake. A
+//! newcomer does not wait behind refused waiters, but tries once at the next turn.
 //!
-//! Messages are counted. Each try notes the count from before it was sent; while the count is
-//! higher than what the last answered try noted, there is something to try for. So a message that
-//! arrives between a reply and the sleep that follows is not lost, nor one for a waiter that left
-//! the queue: the next leader sees the same numbers.
+//! Messages are counted, and waiters join before their first try. Each try notes the count from
+//! before the sending. While the count is higher than the note of the last answered try, there is a
+//! reason to try. So a message that arrives between a reply and the following sleep is not lost,
+//! nor a message for a waiter that left the queue: the next leader sees the same numbers.
 //!
-//! While the client itself holds the lock, the first waiter gets it from the holder, without asking
-//! ([`WaitQueue::next_recipient`]). A newcomer asks nobody then: it knows who holds the lock.
+//! While this client holds the lock, the first waiter gets the hold from the holder, without the
+//! server ([`WaitQueue::next_recipient`]). A newcomer does not try then, as it knows the holder.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -24,43 +24,43 @@ use std::time::{Duration, Instant};
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::waits::yielding::Yielding;
 
-/// Names a waiter of one queue.
+/// The name of a waiter in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
-/// The waiters of one channel, in the order in which they came.
+/// The waiters of one channel, in the order of their arrival.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     waiters: VecDeque<QueuedWaiter>,
     next_ticket: u64,
-    /// How many wakes have come.
+    /// How many wakes have arrived.
     wakes: u64,
-    /// The wakes that the last answered try took into account.
+    /// The wakes covered by the last answered try.
     covered: u64,
-    /// When to try although nothing has come.
+    /// When to try without a wake.
     poll_at: Option<Instant>,
     poll_bound: Duration,
-    /// How many answers there were that count for all.
+    /// How many answers have counted for all waiters.
     answers: u64,
     /// Whether waiters of other clients go first.
     yielding: Yielding,
-    /// Whether waiters have left that woke nobody. The leader wakes its deputy when it tries.
+    /// Whether waiters have left without waking another. The leader wakes its deputy when it tries.
     is_unwatched: bool,
 }
 
 #[derive(Debug)]
 struct QueuedWaiter {
     ticket: Ticket,
-    /// Since when it has been waiting for an answer of the server.
+    /// When the waiter's call to the server began.
     calling_since: Option<Instant>,
-    /// The wakes that its own last answered try took into account. `None`: it has not tried, and
-    /// does not wait behind those that were refused.
+    /// The wakes covered by the waiter's own last answered try. `None` before the first try: the
+    /// waiter does not wait behind refused waiters.
     tried: Option<u64>,
-    /// [`WaitQueue::answers`] when it came. If there are more now, it has an answer.
+    /// [`WaitQueue::answers`] on joining; a higher value means answered since.
     answers: u64,
-    /// Whether it has [asked for an answer](WaitQueue::ask).
+    /// Whether the waiter has [requested an answer](WaitQueue::ask).
     asks: bool,
-    /// Whether it was given a hold, and has not said yet whether it takes it.
+    /// Whether the waiter was given a hold, and has not taken or declined the hold yet.
     has_hold: bool,
 }
 
@@ -71,20 +71,20 @@ impl Ticket {
 /// How a waiter joins the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinMode {
-    /// It waits for its turn.
+    /// The waiter waits for its turn.
     Queues,
-    /// It waits for its turn, and it knows that this client holds the lock.
+    /// The waiter waits for its turn, and knows the holder, a thread of this client.
     KnowsHolder,
-    /// It tries once, although those before it were refused.
+    /// The waiter tries once, although the waiters before were refused.
     TriesOnce,
 }
 
-/// What a waiter does now.
+/// The next step of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It asks the server, then reports with the number given here.
+    /// The waiter tries at the server, then reports with the number given here.
     Try(Wakes),
-    /// It sleeps until then, or until woken.
+    /// The waiter sleeps until this time, or until woken.
     Sleep(Option<Instant>),
 }
 
@@ -93,12 +93,12 @@ pub(crate) enum Step {
 pub(crate) struct Wakes(u64);
 
 impl Wakes {
-    /// What the first try of a new queue sees: the wake that it begins with, and the first poll.
+    /// The number seen by the first try of a new queue: the initial wake, and the first poll.
     pub(crate) const FIRST: Self = Self(2);
 }
 
 impl JoinMode {
-    /// How one joins that does not know the holder.
+    /// How a waiter joins without knowing the holder.
     pub(crate) fn of(mode: WaitMode) -> Self {
         match mode {
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Self::Queues,
@@ -109,7 +109,7 @@ impl JoinMode {
 
 impl WaitQueue {
     pub(crate) fn new(poll_bound: Duration) -> Self {
-        // One wake to begin with: the first waiter tries at once.
+        // The initial wake: the first waiter tries at once.
         Self {
             waiters: VecDeque::new(),
             next_ticket: 0,
@@ -133,7 +133,7 @@ impl WaitQueue {
         };
         let answers = self.answers;
         if mode == JoinMode::KnowsHolder {
-            // That is an answer, and no less true than the server's.
+            // The knowledge is an answer, no less true than the server's.
             self.answers += 1;
             if self.waiters.is_empty() {
                 self.poll_at = Some(now + self.poll_bound);
@@ -150,8 +150,8 @@ impl WaitQueue {
         ticket
     }
 
-    /// Adds the first waiter of a new queue, which has been trying since `began`. Its ticket is
-    /// [`Ticket::FIRST`], and its try began with [`Wakes::FIRST`].
+    /// Adds the first waiter of a new queue, trying since `began`. The ticket is [`Ticket::FIRST`],
+    /// and the try began with [`Wakes::FIRST`].
     pub(crate) fn join_trying(&mut self, mode: JoinMode, began: Instant) {
         let ticket = self.join(mode, began);
         self.step(ticket, began);
@@ -161,7 +161,7 @@ impl WaitQueue {
         self.waiters.is_empty()
     }
 
-    /// What the waiter `ticket` does at `now`. A `Try` starts its call.
+    /// The step of the waiter `ticket` at `now`. A `Try` starts its call.
     pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
         let Some(place) = self.place(ticket) else { return Step::Sleep(None) };
         if self.leader_place(now) != Some(place) {
@@ -171,7 +171,7 @@ impl WaitQueue {
             return Step::Sleep(Some(until));
         }
         if self.poll_at.is_none_or(|at| at <= now) {
-            // As if a message had come: whichever waiter may try after this one does.
+            // Counts as a message: the waiters behind may try after this waiter.
             self.wakes += 1;
             self.poll_at = Some(now + self.poll_bound);
         }
@@ -184,7 +184,7 @@ impl WaitQueue {
         }
     }
 
-    /// The try of `ticket` was refused; the lock is busy for `busy`, if that is known.
+    /// Reports a refusal of the try of `ticket`. The lock is busy for `busy`, if known.
     pub(crate) fn refused(
         &mut self,
         ticket: Ticket,
@@ -200,8 +200,8 @@ impl WaitQueue {
         self.poll_after(ticket, now + pause.min(self.poll_bound));
     }
 
-    /// The try of `ticket` was granted. It leaves, and the next waiter knows that the lock is
-    /// taken.
+    /// Reports a grant of the try of `ticket`. The waiter leaves, and the next waiter knows that
+    /// the lock is taken.
     pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
         self.answered(ticket, seen, hint);
         self.yielding.stop();
@@ -213,70 +213,72 @@ impl WaitQueue {
         self.leave(ticket);
     }
 
-    /// After an answer to `ticket`, the next poll is at `at`. Only the first waiter puts it off:
-    /// newcomers may try before it, again and again, and no message may reach it.
+    /// Sets the next poll to `at`, after an answer to `ticket`. Only the first waiter postpones the
+    /// poll: newcomers may try before it again and again, and perhaps no message reaches the first
+    /// waiter.
     fn poll_after(&mut self, ticket: Ticket, at: Instant) {
         let is_first = self.waiters.front().is_some_and(|first| first.ticket == ticket);
         let sooner = self.poll_at.filter(|_| !is_first).map_or(at, |planned| planned.min(at));
         self.poll_at = Some(sooner);
     }
 
-    /// Leaves without a grant. What it was woken for is left to the others: a try that got no
-    /// answer covers nothing.
+    /// Leaves without a grant. The wakes of the waiter stay for the rest: a try without an answer
+    /// covers nothing.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         if let Some(place) = self.place(ticket) {
             self.waiters.remove(place);
         }
     }
 
-    /// Something may have become free.
+    /// Counts a wake: the lock may have become free.
     pub(crate) fn wake(&mut self) {
         self.wakes += 1;
     }
 
-    /// A message came. Other clients keep the lock for at most `budget` each. Returns whether there
-    /// is something to try for, perhaps later.
+    /// Counts a message. Other clients use the lock for at most `budget` each. Returns whether
+    /// there is a reason to try, perhaps later.
     pub(crate) fn message(&mut self, now: Instant, budget: Duration) -> bool {
         let wakes = self.yielding.message(now, budget);
         self.wakes += u64::from(wakes);
         wakes
     }
 
-    /// The messages of the channel arrive from now on. Something may have become free before.
+    /// Counts a wake, as the subscription is confirmed. The lock may have become free before.
     pub(crate) fn confirmed(&mut self) {
         self.yielding.confirmed();
         self.wakes += 1;
     }
 
-    /// This client releases the lock on the server. `subscribed`: and will receive the message.
-    /// Until the [answer](Self::release_ends) nobody tries, or until the poll bound.
+    /// This client releases the lock on the server, and will receive the message if `subscribed`.
+    /// No waiter tries until the [answer](Self::release_ends) or the poll bound.
     pub(crate) fn release_begins(&mut self, now: Instant, subscribed: bool) {
         self.yielding.release_begins(now, self.poll_bound, subscribed);
     }
 
-    /// The release was answered, or not: the leader tries, now or after those of other clients. The
-    /// message has reached `receivers`, if their number is known. Returns whether it yields.
+    /// The release was answered or has failed: the leader tries, now or after other clients'
+    /// waiters. The message has reached `receivers`, if the number is known. Returns whether the
+    /// leader yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         self.wakes += 1;
         self.yielding.release_ends(now, receivers)
     }
 
-    /// This client's hold has ended, and nobody yields. The message of a release that is under way
-    /// is waited for as any other: it may have come, and it may be sent once more.
+    /// This client's hold has ended, and no waiter yields. The message of a release under way
+    /// counts as any message: it may have arrived, and may be sent once more.
     pub(crate) fn hold_ended(&mut self) {
         self.wakes += 1;
         self.yielding.stop();
         self.yielding.confirmed();
     }
 
-    /// The waiter that a holder of this client may give its hold: the first, unless it asks the
-    /// server or was given one already. No other one: they are behind it.
+    /// The next recipient of a hold from a holder of this client: the first waiter, unless in a
+    /// call or with a given hold. No waiter behind it is eligible, as the first would be skipped.
     pub(crate) fn next_recipient(&self) -> Option<Ticket> {
         let first = self.waiters.front()?;
         (first.calling_since.is_none() && !first.has_hold).then_some(first.ticket)
     }
 
-    /// The first waiter, `ticket`, was given a hold. All know the holder, so nobody polls.
+    /// Gives a hold to the first waiter, `ticket`. All waiters know the holder, so no waiter polls.
     pub(crate) fn give(&mut self, ticket: Ticket, now: Instant) {
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.has_hold = true;
@@ -285,18 +287,19 @@ impl WaitQueue {
         self.poll_at = Some(now + self.poll_bound);
     }
 
-    /// A waiter was granted the lock, and the next one will be given its hold: it does not try.
+    /// A waiter was granted the lock, and the next waiter will be given the hold, so does not try.
     pub(crate) fn cover(&mut self) {
         self.covered = self.wakes;
     }
 
-    /// It has taken the hold, and leaves. It wakes nobody: all wait for the new holder.
+    /// The waiter takes the given hold, and leaves. No waiter is woken: all wait for the new
+    /// holder.
     pub(crate) fn take(&mut self, ticket: Ticket) {
         self.leave(ticket);
         self.is_unwatched = true;
     }
 
-    /// It does not want the hold, and waits on.
+    /// The waiter declines the given hold, and waits on.
     pub(crate) fn decline(&mut self, ticket: Ticket) {
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.has_hold = false;
@@ -308,22 +311,22 @@ impl WaitQueue {
         std::mem::take(&mut self.is_unwatched)
     }
 
-    /// The first waiter that is not calling: the leader itself, if that sleeps. Needs no `now`.
+    /// The first waiter outside of a call: the leader, if asleep. Needs no `now`.
     pub(crate) fn first_asleep(&self) -> Option<Ticket> {
         let mut asleep = self.waiters.iter().filter(|waiter| waiter.is_able());
         asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
     }
 
-    /// Whether it is known, since this waiter came, that there is nothing for all of them: the
-    /// server has told one of the queue, or this client held it.
+    /// Whether this waiter has an answer: since the waiter joined, the server has refused all
+    /// waiters by an answer to any of them, or this client held the lock.
     pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
         self.place(ticket)
             .and_then(|place| self.waiters.get(place))
             .is_some_and(|waiter| waiter.answers < self.answers)
     }
 
-    /// This waiter has no answer, and a quarter of its time is over. Unless a call is under way,
-    /// the leader tries, as if a message had come: one answer serves all.
+    /// Requests an answer: `ticket` has no answer, and a quarter of the time is over. Unless a call
+    /// is under way, the leader tries, as after a message: one answer serves all.
     pub(crate) fn ask(&mut self, ticket: Ticket, now: Instant) {
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.asks = true;
@@ -334,17 +337,17 @@ impl WaitQueue {
         }
     }
 
-    /// The waiters that have asked for an answer.
+    /// The waiters which have requested an answer.
     pub(crate) fn asking(&self) -> impl Iterator<Item = Ticket> + use<'_> {
         self.waiters.iter().filter(|waiter| waiter.asks).map(|waiter| waiter.ticket)
     }
 
-    /// The one that may try.
+    /// The waiter allowed to try.
     pub(crate) fn leader(&self, now: Instant) -> Option<Ticket> {
         self.waiters.get(self.leader_place(now)?).map(|waiter| waiter.ticket)
     }
 
-    /// What to wake after a change of the queue: the leader and the deputy.
+    /// The waiters to wake after a change of the queue: the leader and the deputy.
     pub(crate) fn to_wake(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
         let both = [self.leader_place(now), self.deputy_place(now)];
         both.into_iter()
@@ -353,7 +356,7 @@ impl WaitQueue {
             .map(|waiter| waiter.ticket)
     }
 
-    /// Whether this waiter may try, and there is something to try for.
+    /// Whether this waiter may try, and has a reason.
     pub(crate) fn is_called(&self, ticket: Ticket, now: Instant) -> bool {
         let leader = self.leader_place(now).and_then(|place| self.waiters.get(place));
         leader.is_some_and(|leader| {
@@ -365,8 +368,8 @@ impl WaitQueue {
         self.waiters.iter().map(|waiter| waiter.ticket)
     }
 
-    /// Of those that are not stuck in a call, the first that calls or has something to try for;
-    /// else the first.
+    /// Among the waiters not stuck in a call, the first waiter with a call or a reason to try; else
+    /// the first.
     fn leader_place(&self, now: Instant) -> Option<usize> {
         let busy = |waiter: &QueuedWaiter| {
             waiter.calling_since.is_some() || waiter.is_due(self.wakes, self.covered)
@@ -378,14 +381,14 @@ impl WaitQueue {
         Some(place)
     }
 
-    /// The first of the others that is not stuck. It looks now and then whether the leader is. All
-    /// others sleep until they are woken.
+    /// The first waiter except the leader, among the waiters not stuck. The deputy checks now and
+    /// then whether the leader is stuck. All waiters behind sleep until woken.
     fn deputy_place(&self, now: Instant) -> Option<usize> {
         let leader = self.leader_place(now)?;
         self.able(now).map(|(place, _)| place).find(|place| *place != leader)
     }
 
-    /// The waiters that may try and are not stuck in a call, with their places.
+    /// The waiters allowed to try and not stuck in a call, with their places.
     fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &QueuedWaiter)> {
         self.waiters.iter().enumerate().filter(move |(_, waiter)| {
             let is_stuck = |since| now.saturating_duration_since(since) >= self.poll_bound;
@@ -393,7 +396,7 @@ impl WaitQueue {
         })
     }
 
-    /// Tickets are in order.
+    /// The index of `ticket`, by binary search.
     fn place(&self, ticket: Ticket) -> Option<usize> {
         self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
     }
@@ -403,7 +406,7 @@ impl WaitQueue {
         self.waiters.get_mut(place)
     }
 
-    /// When the deputy looks whether the leader is stuck in its call, and takes over.
+    /// When the deputy checks whether the leader is stuck in its call, to take over.
     fn look_again_at(&self, place: usize, now: Instant) -> Option<Instant> {
         if self.deputy_place(now) != Some(place) {
             return None;
@@ -414,9 +417,9 @@ impl WaitQueue {
 
     fn answered(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint) {
         if hint != WakeHint::MayTry {
-            // Answers to two waiters may come in any order. What one covered stays covered.
+            // Answers to two waiters may arrive in any order. Covered wakes stay covered.
             self.covered = self.covered.max(seen.0);
-            // Not for `MayTry`: something is left for the others, so they were not refused.
+            // Not for `MayTry`: something is left for the waiters behind, so they were not refused.
             self.answers += 1;
         }
         if let Some(waiter) = self.waiter_mut(ticket) {
@@ -427,13 +430,13 @@ impl WaitQueue {
 }
 
 impl QueuedWaiter {
-    /// Whether it may try. One that was given a hold looks at that first.
+    /// Whether the waiter may try. A waiter with a given hold checks the hold first.
     fn is_able(&self) -> bool {
         !self.has_hold
     }
 
-    /// Whether there is something to try for that neither an answer for all nor its own last try
-    /// has covered.
+    /// Whether there is a wake covered neither by an answer for all nor by the waiter's own last
+    /// try.
     fn is_due(&self, wakes: u64, covered: u64) -> bool {
         self.tried.is_none_or(|tried| wakes > covered.max(tried))
     }

@@ -1,5 +1,5 @@
-//! The wait registry: which threads of this client wait for which channel, in which queue, and what
-//! they sleep on. It takes the messages to them (DESIGN: waiting).
+//! The wait registry: which threads of this client wait for which channel, in which queue, with
+//! which parker. Passes messages to the queues.
 
 use std::collections::hash_map::OccupiedEntry;
 use std::collections::{BTreeMap, HashMap};
@@ -31,21 +31,21 @@ use crate::store::{Listener, Store};
 use crate::waits::queue::{JoinMode, Ticket, WaitQueue};
 use crate::watchdog::Watchdog;
 
-/// How a wait for grants is set up.
+/// The settings of waits for grants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitSettings {
     pub(crate) poll_bound: Duration,
     pub(crate) hand_over: HandOver,
-    /// The lease of the holds that are handed over.
+    /// The lease of holds after a hand-over.
     pub(crate) lease: Lease,
-    /// Whether threads that have waited for long look for deadlocks.
+    /// Whether threads with long waits search for deadlocks.
     pub(crate) looks_for_deadlocks: bool,
     /// Whether a wait may end with [`Error::Deadlock`].
     pub(crate) waits_may_fail: bool,
 }
 
 impl WaitSettings {
-    /// The longest sleep of a waiter that hears nothing.
+    /// The longest sleep of a waiter without messages.
     pub(crate) fn poll_bound(&self, mode: WaitMode) -> Duration {
         match mode {
             WaitMode::Queued => QUEUE_POLL_BOUND,
@@ -54,7 +54,7 @@ impl WaitSettings {
     }
 }
 
-/// The channels that threads of this client wait on.
+/// The channels on which threads of this client wait.
 #[derive(Debug)]
 pub(crate) struct WaitRegistry {
     pub(crate) clock: Arc<dyn Clock>,
@@ -62,20 +62,20 @@ pub(crate) struct WaitRegistry {
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) settings: WaitSettings,
     pub(crate) shutdown: ShutdownState,
-    /// Only waiters lock it directly: others use [`channels`](Self::channels).
+    /// Only waiters lock the mutex directly: other code uses [`channels`](Self::channels).
     pub(crate) channels: Mutex<Channels>,
-    /// Threads that sleep here, or have slept and are about to try again.
+    /// Threads asleep here, or about to try again after a sleep.
     pub(crate) sleepers: Gauge,
     /// How often a hold was handed over.
     pub(crate) hand_overs: AtomicU64,
-    /// The channel on which others ask for the locks of this client.
+    /// The channel for requests for this client's locks.
     request_channel: Arc<str>,
-    /// Whether this client has subscribed to the channel.
+    /// Whether this client has subscribed to the request channel.
     asks_to_hear: AtomicBool,
-    /// Whether the server has confirmed its subscription.
+    /// Whether the server has confirmed this subscription.
     hears_requests: AtomicBool,
-    /// Ends cached holds. Weak, as the watchdog has a listener that refers to this. Set when the
-    /// client has started: before, no hold is cached.
+    /// Ends cached holds. Weak, as the watchdog has a listener that refers to the registry. Set
+    /// when the client has started: before, no hold is cached.
     pub(crate) watchdog: OnceLock<Weak<Watchdog>>,
 }
 
@@ -103,7 +103,7 @@ impl WaitRegistry {
         }
     }
 
-    /// Whether a thread of this client holds the lock, and its waiters will learn of the end.
+    /// Whether a thread of this client holds the lock, and will notify its waiters of the end.
     pub(crate) fn is_in_use(&self, name: &LockName, now: Instant) -> bool {
         self.holds.any(name, |hold| hold.kind == Kind::Reentrant && hold.is_in_use(now))
     }
@@ -115,8 +115,8 @@ impl WaitRegistry {
         channels
     }
 
-    /// Tells each queue of a channel something, and wakes the waiter that it names: with nothing
-    /// locked, as that looks at its queue at once.
+    /// Calls `tell` for each queue of a channel, and wakes the returned waiter with nothing locked,
+    /// as the waiter visits its queue at once.
     fn tell(&self, channel: &str, tell: impl Fn(&mut ChannelQueue) -> Option<Ticket>) {
         let woken: Vec<Parker> = {
             let mut channels = self.channels();
@@ -139,7 +139,7 @@ impl WaitRegistry {
         }
     }
 
-    /// It begins with [`close`](Self::close).
+    /// The shutdown state. A shutdown begins with [`close`](Self::close).
     pub(crate) fn shutdown(&self) -> &ShutdownState {
         &self.shutdown
     }
@@ -148,12 +148,12 @@ impl WaitRegistry {
         self.shutdown.has_begun()
     }
 
-    /// Threads that sleep here, or have slept and are about to try again.
+    /// Threads asleep here, or about to try again after a sleep.
     pub(crate) fn waiters(&self) -> usize {
         self.sleepers.now()
     }
 
-    /// How many threads of this client wait for a name on its channel, without those that watch it.
+    /// How many threads of this client wait for a name on its channel, without watching threads.
     pub(crate) fn waiting_on(&self, name: &LockName, channel: &str) -> ChannelWaiters {
         let mut channels = self.channels();
         channels.by_name.get_mut(channel).map_or_else(ChannelWaiters::default, |channel| {
@@ -169,10 +169,10 @@ impl WaitRegistry {
         self.waiting_on(&hold.name, &hold.name.channel()).threads > 0
     }
 
-    /// Subscribes to the channel on which others ask for the locks of this client. Once; returns at
-    /// once.
+    /// Subscribes to the channel for requests for this client's locks. Only the first call has an
+    /// effect; no call waits.
     pub(crate) fn hear_requests(&self, store: &Store) {
-        // Read first: mostly it is set, and the threads share the line.
+        // Read first: usually the flag is set, and the threads share the cache line.
         if !self.asks_to_hear.load(Ordering::Relaxed)
             && !self.asks_to_hear.swap(true, Ordering::Relaxed)
         {
@@ -181,13 +181,14 @@ impl WaitRegistry {
         }
     }
 
-    /// Whether others are heard that ask for the locks of this client. Before, nothing is cached.
+    /// Whether this client receives requests for its locks. Before, nothing is cached.
     pub(crate) fn hears_requests(&self) -> bool {
         self.hears_requests.load(Ordering::Relaxed)
     }
 
-    /// The waits that the client's record names have changed, or another client has seen a cycle with
-    /// one of them: the record is written anew, and then a waiter looks for deadlocks.
+    /// Has the client's record written again, after which a waiter searches for deadlocks. The
+    /// waits in the record have changed, or another client has seen a cycle with a wait of this
+    /// client.
     pub(crate) fn name_waits(&self) {
         if let Some(watchdog) = self.watchdog.get().and_then(Weak::upgrade) {
             watchdog.record.name_waits();
@@ -218,7 +219,7 @@ impl Listener for WaitRegistry {
     }
 
     fn message(&self, channel: &str, payload: &str) {
-        // In memory, this is the thread that releases. If the clock panics, nobody yields.
+        // In memory, this is the releasing thread. If the clock panics, no waiter yields.
         let now = catch_panic(|| self.clock.now());
         if *channel == *self.request_channel {
             if payload == NAME_WAITS {
@@ -227,7 +228,7 @@ impl Listener for WaitRegistry {
                 }
                 return;
             }
-            // A message that nobody of ours has sent is nobody's request.
+            // A malformed message is no request.
             if let (Some(now), Some(request)) = (now, RevocationRequest::parse(payload)) {
                 self.wanted(&request, now);
             }
@@ -245,47 +246,48 @@ impl Listener for WaitRegistry {
     }
 
     fn refused(&self, refusal: &str) {
-        // The server refuses each channel anew. One warning is enough.
+        // The server refuses each channel separately. One warning is enough.
         self.events.warn_once(Warning::ChannelsRefused { refusal: refusal.to_owned() });
     }
 }
 
-/// What makes a waiter one that may be given a hold of another thread.
+/// A waiter to which another thread may give its hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipient<'a> {
     pub(crate) name: &'a LockName,
-    /// The holder that it would be. `None`: the thread that gets the guard.
+    /// The waiter's thread, which would be the holder. `None`: the thread with the guard.
     pub(crate) thread: Option<ThreadId>,
-    /// Ends a hold that the waiter was given and does not take.
+    /// Ends a given hold, unless taken by the waiter.
     pub(crate) watchdog: &'a Watchdog,
 }
 
-/// Who of a client waits on a channel.
+/// The waiters of a client on a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChannelWaiters {
     pub(crate) threads: usize,
     pub(crate) is_subscribed: bool,
 }
 
-/// The channels that threads wait on, by name.
+/// The channels with waiting threads, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     pub(crate) by_name: HashMap<Arc<str>, Channel>,
     lone: Option<LoneWaiter>,
 }
 
-/// A waiter that came when nobody waited, and has no answer yet. Mostly it is granted before
-/// another thread comes. So it is in no queue until a thread looks at the queues, by
-/// [`WaitRegistry::channels`] (DESIGN: waiting).
+/// The only waiter of the client on arrival, without an answer yet. Usually the waiter is granted
+/// before another thread arrives. So the waiter is in no queue until a thread inspects the queues,
+/// by [`WaitRegistry::channels`]: the queue is new, so the ticket and the wakes of the try are
+/// known beforehand.
 #[derive(Debug)]
 struct LoneWaiter {
     channel: Arc<str>,
     has_braces: bool,
     mode: WaitMode,
     poll_bound: Duration,
-    /// When it came, and began to try.
+    /// When the waiter arrived, and began to try.
     since: Instant,
-    /// Whether it is in its queue by now.
+    /// Whether the waiter is in its queue by now.
     is_queued: bool,
 }
 
@@ -310,7 +312,7 @@ impl Channels {
         self.lone = Some(LoneWaiter { channel, has_braces, mode, poll_bound, since, is_queued });
     }
 
-    /// Puts the lone waiter into its queue, as if it had been there since it came.
+    /// Puts the lone waiter into its queue, as if queued since its arrival.
     pub(crate) fn queue_lone(&mut self) {
         let Some(lone) = self.lone.as_mut().filter(|lone| !lone.is_queued) else { return };
         lone.is_queued = true;
@@ -320,8 +322,8 @@ impl Channels {
         waiters.queue.join_trying(JoinMode::of(mode), since);
     }
 
-    /// The lone waiter ends its first try. If it `stays`, it is put into its queue. Returns whether
-    /// it is there.
+    /// Ends the first try of the lone waiter. If the waiter `stays`, puts it into its queue.
+    /// Returns whether the waiter is queued.
     pub(crate) fn end_lone(&mut self, stays: bool) -> bool {
         if stays {
             self.queue_lone();
@@ -333,15 +335,15 @@ impl Channels {
 /// The waiters for one channel's messages. Two names may have one channel, `x` and `{x}`.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// Of the name without braces.
+    /// The waiters for the name without braces.
     plain: NameQueues,
-    /// Of the name with braces.
+    /// The waiters for the name with braces.
     braced: NameQueues,
-    /// Whether its subscription was confirmed.
+    /// Whether the subscription was confirmed.
     pub(crate) live: bool,
 }
 
-/// The waiters for one name. Readers, writers and those who watch one lock have a queue each.
+/// The waiters for one name. Readers, writers and watchers of a lock have a queue each.
 #[derive(Debug)]
 pub(crate) struct NameQueues {
     pub(crate) exclusive: ChannelQueue,
@@ -354,17 +356,17 @@ pub(crate) struct ChannelQueue {
     pub(crate) queue: WaitQueue,
     pub(crate) threads: BTreeMap<Ticket, WaitingThread>,
     pub(crate) subscribed: bool,
-    /// The error of the last try, if it was one.
+    /// The error of the last try, if the try failed.
     pub(crate) failure: Option<Error>,
 }
 
-/// A waiter that sleeps, or has slept.
+/// A waiter asleep, now or earlier.
 #[derive(Debug)]
 pub(crate) struct WaitingThread {
     pub(crate) parker: Parker,
-    /// The name of the lock and [the thread](Recipient::thread), if it may be given a hold.
+    /// The name of the lock and [the thread](Recipient::thread), if the waiter may be given a hold.
     pub(crate) recipient: Option<(LockName, Option<ThreadId>)>,
-    /// The hold that it was given, until it looks.
+    /// The given hold, until the waiter visits the queue.
     pub(crate) given: Option<Arc<Hold>>,
 }
 
@@ -378,7 +380,7 @@ impl Channel {
         Self { plain: queues(), braced: queues(), live: false }
     }
 
-    /// The waiters for the name that has braces, or for the other.
+    /// The waiters for the name with braces, or for the name without.
     pub(crate) fn of(&mut self, has_braces: bool) -> &mut NameQueues {
         if has_braces { &mut self.braced } else { &mut self.plain }
     }
@@ -418,7 +420,7 @@ impl ChannelQueue {
         }
     }
 
-    /// The server has answered one of them. Those that asked for an answer have it.
+    /// The server has answered a waiter. Wakes the waiters that have requested an answer.
     pub(crate) fn answered(&mut self) {
         self.failure = None;
         self.queue.asking().for_each(|ticket| self.unpark(Some(ticket)));
@@ -444,14 +446,14 @@ impl WaitingThread {
     }
 }
 
-/// Removes a channel that nobody waits on, with its subscription.
+/// Removes a channel without waiters, and its subscription.
 pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, store: &Store) {
     let was_subscribed = entry.get().is_subscribed();
     let is_unused = entry.get().queues().all(|waiters| waiters.queue.is_empty());
     for waiters in entry.get_mut().queues_mut().filter(|waiters| waiters.queue.is_empty()) {
         waiters.subscribed = false;
-        // The channel may stay for those of another queue, perhaps without a subscription. The next
-        // waiter tries at once.
+        // The channel may stay for another queue's waiters, perhaps without a subscription. The
+        // next waiter tries at once.
         waiters.queue.wake();
     }
     if was_subscribed && !entry.get().is_subscribed() {

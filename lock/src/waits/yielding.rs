@@ -1,46 +1,48 @@
-//! When the waiters of one channel let those of other clients try first: the rules, with time as an
-//! argument (DESIGN: hand-over).
+//! When the waiters of one channel let other clients' waiters try first: the rules, with time as an
+//! argument.
 //!
 //! A lock that is handed from thread to thread of one client is released on the server when the
-//! budget is used up. Its next waiter would still come first: it asks as soon as the release is
-//! answered, while other clients have yet to receive the message. So the waiter *yields*: the waiter
-//! does not ask until another client has had the lock, and for at most [`LONGEST`]. A yield follows
-//! each release that has reached other clients, as long as these clients use their yields, and few
-//! of the other releases ([`UNUSED`], [`UNRECEIVED`]).
+//! budget is used up. The client's next waiter would still win: it tries as soon as the release is
+//! answered, while other clients have yet to receive the message. So the waiter *yields*: it does
+//! not try until another client has had the lock, and for at most [`LONGEST`]. A yield follows each
+//! release that has reached other clients, as long as these clients use their yields, and few of
+//! the remaining releases ([`UNUSED`], [`UNRECEIVED`]). `PUBLISH` reports the number of receivers.
+//!
+//! A yield of a learned time, by how soon other clients react, gave another process no better turn.
 
 use std::time::{Duration, Instant};
 
-/// The longest time to yield. A client that takes longer to react is served by chance.
+/// The longest time to yield. A client with a longer reaction time is served by chance.
 const LONGEST: Duration = Duration::from_millis(8);
-/// After a yield that nobody has used, the next follows so many releases later: a client that
-/// subscribes may have stopped.
+/// The number of releases from an unused yield to the next: a subscribed client may have stopped.
 const UNUSED: u32 = 8;
-/// The same while nobody receives the messages. Waiters that poll, or that subscribe to another
-/// node, do not.
+/// The number of releases between two yields while no client receives the messages. Waiters that
+/// poll, or that subscribe to another node, receive none.
 const UNRECEIVED: u32 = 32;
-/// How many others have their turn, one after the other, before this client tries again.
+/// How many turns of other clients follow in a row before this client tries again.
 const MOST_TURNS: u32 = 8;
 
 /// Whether the leader of a queue yields.
 #[derive(Debug)]
 pub(crate) struct Yielding {
     phase: Phase,
-    /// How many releases there were since the last yield.
+    /// The number of releases since the last yield.
     releases: u32,
     /// Whether another client has used the last yield.
     was_used: bool,
-    /// Whether the message of this client's own release is still to come.
+    /// Whether the message of this client's own release is yet to arrive.
     own_message_due: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The leader tries whenever there is something to try for.
+    /// The leader tries whenever there is a reason to try.
     No,
-    /// A release is under way. If it is not answered, the leader tries at `until`.
+    /// A release is under way. Without an answer, the leader tries at `until`.
     Releasing { until: Instant, subscribed: bool },
-    /// It is answered. The leader tries at `until`, or when others have released it `turns` times;
-    /// without an `until` it has tried, and another owner was first.
+    /// The release is answered. The leader tries at `until`, or when other clients have released
+    /// the lock `turns` times. Without an `until` the leader has tried, and another owner was
+    /// first.
     Yielding { until: Option<Instant>, turns: u32 },
 }
 
@@ -49,7 +51,7 @@ impl Yielding {
         Self { phase: Phase::No, releases: 0, was_used: true, own_message_due: false }
     }
 
-    /// Until when the leader does not try, whatever comes.
+    /// Until when the leader does not try in any case.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         let until = match self.phase {
             Phase::No => None,
@@ -59,23 +61,23 @@ impl Yielding {
         until.filter(|until| now < *until)
     }
 
-    /// This client releases the lock on the server. If it is `subscribed`, it will receive its own
-    /// message, which tells it nothing.
+    /// This client releases the lock on the server. If the client is `subscribed`, its own message
+    /// will arrive, and is to be ignored.
     pub(crate) fn release_begins(&mut self, now: Instant, longest: Duration, subscribed: bool) {
         self.own_message_due = subscribed;
         self.phase = Phase::Releasing { until: now + longest, subscribed };
     }
 
-    /// The release was answered, and its message has reached this number of `receivers`, if that is
-    /// known. Returns whether the leader yields.
+    /// The release was answered, and its message has reached this number of `receivers`, if known.
+    /// Returns whether the leader yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         if receivers.is_none_or(|receivers| receivers == 0) {
-            // No message was published, or it is unknown when. Better one try too many than to miss
-            // another's message.
+            // No message was published, or the time of the message is unknown. A try too many is
+            // better than a missed message of another client.
             self.own_message_due = false;
         }
         let Phase::Releasing { subscribed, .. } = self.phase else { return false };
-        // If nobody knows how many received the message, somebody may have.
+        // If the number of receivers is unknown, another client may have received the message.
         let others = receivers.map_or(1, |count| count.saturating_sub(subscribed.into()));
         let pause = match others {
             0 => UNRECEIVED,
@@ -93,8 +95,8 @@ impl Yielding {
         true
     }
 
-    /// A message came. Returns whether it may be another owner's release: then it is a reason to
-    /// try, perhaps later. Each of the others has the lock for at most `budget`.
+    /// Counts a message. Returns whether the message may be another owner's release, and so a
+    /// reason to try, perhaps later. Each other client uses the lock for at most `budget`.
     pub(crate) fn message(&mut self, now: Instant, budget: Duration) -> bool {
         if std::mem::take(&mut self.own_message_due) {
             return false;
@@ -109,7 +111,7 @@ impl Yielding {
         true
     }
 
-    /// The subscription is confirmed anew. What was sent before does not come any more.
+    /// The subscription is confirmed again. Messages sent before do not arrive any more.
     pub(crate) fn confirmed(&mut self) {
         self.own_message_due = false;
     }
@@ -122,8 +124,8 @@ impl Yielding {
         }
     }
 
-    /// The leader tries as soon as it can: a try was granted, a waiter needs an answer, or the hold
-    /// was lost.
+    /// The leader tries as soon as possible: a try was granted, a waiter needs an answer, or the
+    /// hold was lost.
     pub(crate) fn stop(&mut self) {
         self.phase = Phase::No;
     }
