@@ -1,5 +1,5 @@
-//! A lock of any kind as a member of a multi lock or a red lock: its spec and its owner, without
-//! the type of its guard.
+//! A lock of any kind as a member of a multi lock or a red lock: the lock's spec and owner, without
+//! the type of the guard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::owner::LocalHolder;
 use crate::model::wait::WaitSpec;
 
-/// A [`Lock`](crate::Lock) of any kind and with any guard, for [`MultiLock`](crate::MultiLock) and
-/// [`RedLock`](crate::RedLock). It cannot be implemented outside of this crate.
+/// A [`Lock`](crate::Lock) of any kind and with any guard, as a member of a
+/// [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock). The trait is sealed: only this
+/// crate implements `AnyLock`.
 ///
 /// ```
 /// use wheellock::{AnyLock, Client, MultiLock};
@@ -29,7 +30,7 @@ use crate::model::wait::WaitSpec;
 pub trait AnyLock: AsMember {}
 
 mod sealed {
-    /// What only this crate can do.
+    /// The methods of `AnyLock` for this crate only.
     pub trait AsMember {
         #[doc(hidden)]
         fn as_member(&self) -> crate::locks::any_lock::MemberLock;
@@ -38,25 +39,27 @@ mod sealed {
 
 pub(crate) use sealed::AsMember;
 
-/// One of several locks. Public only for a sealed trait: it cannot be named outside of the crate.
+/// A member of a group of locks. Public only because a sealed trait returns the type: code outside
+/// of this crate cannot name `MemberLock`.
 #[derive(Clone, Debug)]
 pub struct MemberLock {
     pub(crate) spec: LockSpec,
     /// `None`: the calling thread.
     pub(crate) owner: Option<LocalHolder>,
-    /// The address of its server, as far as it is known.
+    /// The address of the lock's server, as far as known. Equal addresses mean the same server.
     pub(crate) server: String,
 }
 
 impl MemberLock {
     pub(crate) fn new(mut spec: LockSpec, owner: Option<LocalHolder>) -> Self {
         let server = spec.server();
-        // The guards of several locks come and go together.
+        // A group's guards are acquired and released together: no single hold is handed over or
+        // cached.
         spec.hand_over = false;
         Self { spec, owner, server }
     }
 
-    /// The holder that it is acquired for.
+    /// The owner, or else the calling thread.
     pub(crate) fn holder(&self) -> LocalHolder {
         self.owner.clone().unwrap_or_else(LocalHolder::current_thread)
     }
@@ -65,7 +68,8 @@ impl MemberLock {
         acquire(&self.spec.core()?, &self.spec, &self.holder(), wait)
     }
 
-    /// An error if it can never be acquired as it is.
+    /// An error if no acquire can succeed: for invalid settings, and for a client after a shutdown
+    /// or a fork.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.spec.name()?;
         self.spec.cache(&self.holder())?;
@@ -78,7 +82,7 @@ impl MemberLock {
         Ok(Arc::clone(&self.spec.core()?.clock))
     }
 
-    /// How long its client sends a call again while the server does not answer.
+    /// How long the lock's client retries a call while the server does not answer.
     pub(crate) fn retry_timeout(&self) -> Result<Duration, Error> {
         Ok(self.spec.core()?.settings.retry_timeout())
     }
@@ -87,7 +91,7 @@ impl MemberLock {
         self.spec.name().map(|name| name.as_str().to_owned()).unwrap_or_default()
     }
 
-    /// The name for messages.
+    /// The name for messages, truncated if very long.
     pub(crate) fn shown(&self) -> String {
         truncated(&self.key())
     }
@@ -96,19 +100,18 @@ impl MemberLock {
         self.spec.held_by(&self.holder()).is_some()
     }
 
-    /// The host and port of its server, without the database: databases of one server are lost
-    /// together.
+    /// The server's host and port, without the database: databases of a server are lost together.
     pub(crate) fn host(&self) -> &str {
         self.server.rsplit_once('/').map_or(&self.server, |(host, _database)| host)
     }
 
-    /// Whether they share one key of one server.
+    /// Whether both locks have the same key on the same server.
     pub(crate) fn same_key(&self, other: &Self) -> bool {
         self.server == other.server && self.key() == other.key()
     }
 
-    /// Whether they share one key of one server under two addresses, which its run id tells. Asks
-    /// only if their keys are equal.
+    /// Whether both locks have the same key on the same server, by two addresses. Equal run ids
+    /// prove the same server; the servers are queried only for equal keys.
     pub(crate) fn same_key_elsewhere(&self, other: &Self, wait: WaitSpec<'_>) -> bool {
         let database =
             |member: &Self| member.server.rsplit_once('/').map(|(_, last)| last.to_owned());
@@ -118,12 +121,12 @@ impl MemberLock {
             && self.run_id(wait).is_some_and(|run_id| other.run_id(wait) == Some(run_id))
     }
 
-    /// The run id of its server, if the server tells it.
+    /// The server's run id, if known.
     fn run_id(&self, wait: WaitSpec<'_>) -> Option<String> {
         self.spec.core().ok()?.run_id(&self.spec.name().ok()?, wait).ok()?
     }
 
-    /// Whether acquiring both is acquiring one twice.
+    /// Whether both are the same lock, to be acquired only once.
     pub(crate) fn same_lock(&self, other: &Self) -> bool {
         self.same_key(other)
             && self.spec.kind == other.spec.kind
@@ -131,7 +134,7 @@ impl MemberLock {
             && self.spec.same_client(&other.spec)
     }
 
-    /// Whether an acquire of both would wait for itself.
+    /// Whether the two locks can never be held together: an acquire of both would deadlock.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let readers = self.spec.kind == Kind::Read && other.spec.kind == Kind::Read;
         let one_holder = self.spec.same_client(&other.spec)
@@ -146,7 +149,7 @@ impl MemberLock {
     }
 }
 
-/// All the names, for messages.
+/// The names of all `members`, for messages.
 pub(crate) fn shown(members: &[MemberLock]) -> String {
     members.iter().map(MemberLock::shown).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! The guards of a lock: what its holder may ask of them, and how they release the lock.
+//! The guards of a lock: the operations of a holder, and the release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,23 +14,23 @@ use crate::core::revocation_future::RevocationFuture;
 use crate::error::{Error, LostReason};
 use crate::hold::revocation::{Revocation, channel_of};
 
-/// A held lock. Dropping it releases the lock.
+/// A held lock. Dropping the guard releases the lock.
 ///
-/// It belongs to the thread that acquired it and cannot be sent to another, as the lock is
-/// reentrant: the same thread may acquire it again, and gets one guard each time. References to it
-/// may be shared, so that a helper thread can ask [`is_held`](Self::is_held). For a guard that can
-/// be sent, make the lock [`sendable`](crate::Lock::sendable).
+/// The guard belongs to the acquiring thread and cannot be sent to another thread, as the lock is
+/// reentrant: the same thread may acquire the lock again, and gets a guard each time. References to
+/// the guard may be shared, so a helper thread can call [`is_held`](Self::is_held). For a guard to
+/// send to another thread, make the lock [`sendable`](crate::Lock::sendable).
 ///
-/// **Ask the guard. That code runs after `lock()` does not prove that the lock is still held.** A
-/// process can be stopped for longer than its lease, and a server can lose a key. Ask `is_held`, or
-/// [`check`](Self::check), before each step that must not happen twice, or select on
+/// **Check the guard. A successful `lock()` does not prove that the lock is still held later.** A
+/// process can be stopped for longer than the lease, and a server can lose a key. Call `is_held` or
+/// [`check`](Self::check) before each step that must not happen twice, or select on
 /// [`lost`](Self::lost).
 ///
-/// Dropping it sends the release and does not wait for the answer; see [the
-/// guide](crate::guide::dropping). It takes one command timeout at most, and never panics. A
-/// release that is not acknowledged is finished in the background. [`unlock`](Self::unlock) waits
-/// for the answer and returns the result. The hold of a guard that is forgotten ([`mem::forget`])
-/// is renewed for ever, unless the client has a [`max_hold`](crate::ClientBuilder::max_hold).
+/// A drop sends the release and does not wait for the answer; see [the
+/// guide](crate::guide::dropping). A drop takes at most the command timeout, and never panics. A
+/// release without an acknowledgement is finished in the background. [`unlock`](Self::unlock) waits
+/// for the answer and returns the result. The hold of a forgotten guard ([`mem::forget`]) is
+/// renewed for ever, unless the client has a [`max_hold`](crate::ClientBuilder::max_hold).
 ///
 /// [`mem::forget`]: std::mem::forget
 ///
@@ -46,8 +46,7 @@ use crate::hold::revocation::{Revocation, channel_of};
 ///
 /// # To send a guard
 ///
-/// A guard that is moved to another thread, or held across an `.await` of a task that is spawned,
-/// does not compile:
+/// A guard moved to another thread, or held across an `.await` of a spawned task, does not compile:
 ///
 /// ```compile_fail,E0277
 /// let lock = wheellock::Client::in_memory().lock("orders:42");
@@ -61,9 +60,9 @@ use crate::hold::revocation::{Revocation, channel_of};
 ///   = note: required because it appears within the type `LockGuard`
 /// ```
 ///
-/// The marker [`ThisThread`] is like a standard guard, which stays on its thread too, and the
-/// compiler names that. For an async function it says `future cannot be sent between threads
-/// safely`, and then the same. Make the lock [`sendable`](crate::Lock::sendable):
+/// The marker [`ThisThread`] contains the type of a standard guard, which cannot be sent either,
+/// and the compiler names the standard type. For an async function the message begins with `future
+/// cannot be sent between threads safely`. Make the lock [`sendable`](crate::Lock::sendable):
 ///
 /// ```
 /// let lock = wheellock::Client::in_memory().lock("orders:42").sendable();
@@ -71,8 +70,8 @@ use crate::hold::revocation::{Revocation, channel_of};
 /// std::thread::spawn(move || drop(guard));
 /// ```
 ///
-/// Its guards are [`OwnedGuard`]s, that is `LockGuard<AnyThread>`, and it never nests. The
-/// [guide](crate::guide::async_programs) shows them in async programs.
+/// The guards of a sendable lock are [`OwnedGuard`]s (`LockGuard<AnyThread>`), and the lock never
+/// nests. The [guide](crate::guide::async_programs) shows sendable locks in async programs.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct LockGuard<T = ThisThread> {
@@ -80,10 +79,11 @@ pub struct LockGuard<T = ThisThread> {
     thread: PhantomData<T>,
 }
 
-/// A lock held by no thread: that of a [sendable](crate::Lock::sendable) lock, or of a [named
-/// owner](crate::Lock::with_owner). Dropping it releases the lock.
+/// The guard of a [sendable](crate::Lock::sendable) lock, or of a [named
+/// owner](crate::Lock::with_owner): no thread holds the lock. Dropping the guard releases the lock.
 ///
-/// It does all that a [`LockGuard`] does, and may be sent to another thread and released there.
+/// An `OwnedGuard` has all methods of a [`LockGuard`], and may be sent to another thread and
+/// released there.
 ///
 /// ```
 /// use wheellock::{Client, OwnedGuard};
@@ -95,30 +95,31 @@ pub struct LockGuard<T = ThisThread> {
 /// ```
 pub type OwnedGuard = LockGuard<AnyThread>;
 
-/// Of a guard: it belongs to the thread that acquired the lock, and cannot be sent to another.
+/// Marker of a guard bound to the acquiring thread, and so not sendable to another thread.
 #[derive(Debug)]
 pub struct ThisThread {
-    /// A standard guard can be shared but not sent, and so can these.
+    /// A standard guard can be shared but not sent, and so can the marked guards.
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
-/// Of a guard: it belongs to no thread, and may be sent to another and released there.
+/// Marker of a guard bound to no thread: sendable to another thread, and released there.
 #[derive(Debug)]
 pub struct AnyThread;
 
 impl<T> LockGuard<T> {
     /// Whether the lock is held for certain. Local: no round trip.
     ///
-    /// The lease counts from before its request was sent, by the client's clock. So this is `false`
-    /// at the first instruction after a pause that outlasted the lease. Once it is `false` it stays
-    /// so. In the child of a fork it is `false`: the parent holds the lock.
+    /// The lease counts from before the request was sent, by the client's clock. So the result is
+    /// `false` at the first instruction after a pause longer than the lease. `false` is final. In
+    /// the child of a fork the result is `false`: the parent holds the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.raw.is_held()
     }
 
-    /// An error unless the lock is held for certain: [`is_held`](Self::is_held) in a form for `?`,
-    /// before each step that must not happen twice. Local: no round trip.
+    /// An error unless the lock is held for certain. Local: no round trip.
+    ///
+    /// [`is_held`](Self::is_held) in a form for `?`, before each step that must not happen twice.
     ///
     /// ```
     /// use wheellock::{Client, Error, LockGuard};
@@ -138,24 +139,24 @@ impl<T> LockGuard<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - it is no longer held, with the reason.
+    /// [`Error::Lost`] - the lock is no longer held, with the reason.
     pub fn check(&self) -> Result<(), Error> {
         self.raw.check()
     }
 
-    /// How long the lock is held for certain, without a renewal to come. Zero once it is lost.
-    /// Local: no round trip.
+    /// How long the lock is held for certain, without a further renewal. Zero after a loss. Local:
+    /// no round trip.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.raw.remaining()
     }
 
-    /// Asks the server to keep the lock for `lease` from now on, and waits for the reply: the hold
-    /// lasts at least for `lease`. A hold with a later end keeps its end.
+    /// Extends the lease on the server to at least `lease` from now on, and waits for the reply. A
+    /// later end of the hold is retained.
     ///
-    /// For a lock [with a lease](crate::Lock::with_lease) whose work takes longer than expected. A
-    /// watched hold may be extended too, beyond the next renewals. All guards of the hold have the
-    /// new end. One round trip.
+    /// For a lock [with a lease](crate::Lock::with_lease) and work that takes longer than expected.
+    /// A watched hold may be extended too, beyond the next renewals. All guards of the hold have
+    /// the new end. Costs a round trip.
     ///
     /// ```
     /// use std::time::Duration;
@@ -173,16 +174,15 @@ impl<T> LockGuard<T> {
     /// * [`Error::InvalidLease`] - `lease` is out of bounds. Permanent; nothing was sent.
     /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
     /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
-    ///   twice the command timeout, or a refusal. The hold has the end that it had. After
-    ///   `OutcomeUnknown` the server may keep the key for `lease`; a release ends that.
+    ///   twice the command timeout, or a refusal. The end of the hold is unchanged. After
+    ///   `OutcomeUnknown` the server may retain the key for `lease`, unless the lock is released.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.raw.extend(lease)
     }
 
     /// From now on the watchdog renews the hold until this guard is gone, with the client's
-    /// [`watchdog_lease`](crate::ClientBuilder::watchdog_lease), as if the lock had no
-    /// [lease of its own](crate::Lock::with_lease). Does nothing for a watched guard. One round
-    /// trip.
+    /// [`watchdog_lease`](crate::ClientBuilder::watchdog_lease), as for a lock without a separate
+    /// [lease](crate::Lock::with_lease). Does nothing for a watched guard. Costs a round trip.
     ///
     /// ```
     /// use std::time::Duration;
@@ -203,10 +203,10 @@ impl<T> LockGuard<T> {
         self.raw.watch()
     }
 
-    /// A channel that gets one message if the hold is lost: the reason. It closes without one when
-    /// this guard is gone, even if other guards of the hold are left.
+    /// A channel for the loss of the hold: receives the reason as a single message. The channel
+    /// closes without a message when this guard is gone, even if the hold has other guards.
     ///
-    /// Each guard has one channel. Clones of the receiver share its one message.
+    /// Each guard has a separate channel. Clones of the receiver share the single message.
     ///
     /// ```
     /// use wheellock::{Client, LostReason, Memory};
@@ -226,11 +226,11 @@ impl<T> LockGuard<T> {
         self.raw.lost()
     }
 
-    /// A future that is ready when the hold is lost, with the reason, or when this guard is gone,
-    /// with `None`. For async programs: [the guide](crate::guide::async_programs) has an example.
+    /// A future for the loss of the hold: resolves with the reason, or with `None` when this guard
+    /// is gone. For async programs: [the guide](crate::guide::async_programs) has an example.
     ///
-    /// The first one of a client starts its thread `lock-wakers`, which wakes all of them. See
-    /// [`LostFuture`].
+    /// A client's first future starts the client's thread `lock-wakers`, which wakes the tasks of
+    /// all futures. See [`LostFuture`].
     ///
     /// # Errors
     ///
@@ -239,12 +239,12 @@ impl<T> LockGuard<T> {
         self.raw.lost_future()
     }
 
-    /// A channel that gets one message when somebody [asks](crate::Lock::ask) this client to let the
-    /// lock go: a request, and no loss. The holder ends its work and drops the guard, or goes on. The
+    /// A channel for a [request](crate::Lock::ask) to release the lock: receives a single message.
+    /// A request is no loss: the holder ends the work and drops the guard, or continues. The
     /// channel closes without a message when this guard is gone.
     ///
-    /// The first call of a client subscribes to its channel and returns at once: a request that is
-    /// sent before the server has confirmed the subscription is not heard.
+    /// A client's first call subscribes to the client's channel and returns at once: a request sent
+    /// before the server has confirmed the subscription is missed.
     ///
     /// ```
     /// use wheellock::Client;
@@ -262,52 +262,54 @@ impl<T> LockGuard<T> {
         channel_of(self.raw.revocation())
     }
 
-    /// Whether somebody has asked this client to let the lock go. As
+    /// Whether this client has received a request to release the lock. As
     /// [`revocation`](Self::revocation). Local: no round trip.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.raw.revocation().is_some_and(|signal| signal.is_asked())
     }
 
-    /// A future that is ready when somebody asks this client to let the lock go, or when this guard is
-    /// gone, with `None`. As [`revocation`](Self::revocation).
+    /// A future for a request to release the lock: resolves with the request, or with `None` when
+    /// this guard is gone. As [`revocation`](Self::revocation).
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    /// [`Error::Thread`] - the operating system refused the thread to wake the task. Transient.
     pub fn revocation_future(&self) -> Result<RevocationFuture, Error> {
         self.raw.revocation_future()
     }
 
-    /// The lock's name, cut short if it is very long.
+    /// The lock's name, truncated if very long.
     #[must_use]
     pub fn name(&self) -> String {
         self.raw.name()
     }
 
-    /// The owner under which the server keeps the lock: the client's identity and the number of
-    /// this hold. Threads that [hand it over](crate::guide::hand_over) have the same.
+    /// The owner of the lock on the server: the client's identity and the number of this hold. A
+    /// [hand-over](crate::guide::hand_over) between threads does not change the owner.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.raw.owner()
     }
 
-    /// The fencing token of this hold: a number by which a resource refuses older holders. The server
-    /// draws the token at the first call, and all guards of the hold have the same token from then on.
-    /// One round trip, or none if the hold has a token.
+    /// The fencing token of this hold: a number by which a resource refuses older holders. The
+    /// server draws the token at the first call, and all guards of the hold have the same token
+    /// from then on. Costs a round trip, or none if the hold has a token.
     ///
-    /// A token is larger than the tokens of all earlier holds of this name, of any kind of lock and in
-    /// any process, Redisson's fenced locks included. The counter is the key
-    /// `redisson_lock_token:{name}`, which never expires. If a failover or a restart loses its last
-    /// steps, tokens grow all the same: a new token is at least the server's clock in microseconds. That
-    /// order breaks if the clock of the new master is behind, or if the counter was ahead of the clock.
-    /// With [`replica_acks`](crate::ClientBuilder::replica_acks) replicas acknowledge the token.
+    /// A token is larger than the tokens of all earlier holds of this name, of any kind of lock and
+    /// in any process, Redisson's fenced locks included. The counter is the key
+    /// `redisson_lock_token:{name}`, which never expires. If a failover or a restart loses the
+    /// counter's last steps, tokens still grow: a new token is at least the server's clock in
+    /// microseconds. The order breaks if the clock of the new master is behind, or if the counter
+    /// was ahead of the clock. With [`replica_acks`](crate::ClientBuilder::replica_acks) replicas
+    /// acknowledge the token.
     ///
-    /// A token of a read lock is larger than those of all earlier writers, and smaller than those of
-    /// all later writers. Under the thread's own write lock, a read lock has a token of its own. A [fenced lock](crate::Client::fenced_lock) has its token from its acquire,
-    /// with no further round trip. A [cached](crate::Lock::with_cache) lock whose token was drawn is
-    /// released to the server, since the next use needs a token of its own. [Fencing, step by
-    /// step](crate::guide::fencing) tells what to do with the number.
+    /// A token of a read lock is larger than the tokens of all earlier writers, and smaller than
+    /// the tokens of all later writers. Under the thread's own write lock, a read lock has a
+    /// separate token. A [fenced lock](crate::Client::fenced_lock) has a token from the acquire,
+    /// with no further round trip. A [cached](crate::Lock::with_cache) lock with a drawn token is
+    /// released to the server, since the next use needs a new token. [Fencing, step by
+    /// step](crate::guide::fencing) explains the use of the number.
     ///
     /// ```
     /// use wheellock::Client;
@@ -322,41 +324,41 @@ impl<T> LockGuard<T> {
     /// # Errors
     ///
     /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
-    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`], [`Error::Refused`] - no reply within twice
-    ///   the command timeout, or a refusal. The hold stays as it is, and a token that was drawn
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`], [`Error::Refused`] - no reply within
+    ///   twice the command timeout, or a refusal. The hold is unchanged, and a token drawn
     ///   meanwhile is never used. Transient.
-    /// * [`Error::NotReplicated`] - too few replicas have acknowledged the token, which is never used.
-    ///   Transient.
-    /// * [`Error::WrongType`] - the key of the lock or of the counter holds something else. Permanent.
+    /// * [`Error::NotReplicated`] - too few replicas have acknowledged the token, which is never
+    ///   used. Transient.
+    /// * [`Error::WrongType`] - the key of the lock or of the counter holds something else.
+    ///   Permanent.
     pub fn draw_token(&self) -> Result<u64, Error> {
         self.raw.draw_token()
     }
 
-    /// Releases the lock. `Ok` means that it was held until now and is free, or was [handed
+    /// Releases the lock. `Ok` means: the lock was held until now and is free, or was [handed
     /// over](crate::guide::hand_over) to the next thread of this client.
     ///
-    /// If other guards of this hold are left, it stays held, and only its count goes down.
+    /// If the hold has other guards, the lock stays held, and only the hold's count decreases.
     ///
     /// The hold is over in this process before the first byte is sent, whatever the result.
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - it was no longer held. Another owner may have held it at the same time.
-    ///   A new owner's hold is not touched.
+    /// * [`Error::Lost`] - the lock was no longer held. Another owner may have held the lock at the
+    ///   same time. A new owner's hold is not touched.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
-    ///   not acknowledge the release within twice the command timeout. It is finished in the
-    ///   background; at worst the lease ends it.
+    ///   not acknowledge the release within twice the command timeout. The release is finished in
+    ///   the background; at worst the lease ends the hold.
     pub fn unlock(self) -> Result<(), Error> {
         self.raw.release()
     }
 
-    /// Gives the lock up without freeing it: nobody gets it before what is
-    /// [left](Self::remaining) of its lease is over. It is not renewed any more, and ends by
-    /// itself.
+    /// Gives up the lock without freeing the key: no acquire succeeds before the
+    /// [rest](Self::remaining) of the lease is over. The hold is not renewed any more, and expires.
     ///
-    /// From now on `is_held` is false. If other guards of this hold are left, it goes on, and the
-    /// release of the last one frees the lock no earlier than this. As
-    /// [`with_min_hold`](crate::Lock::with_min_hold), for a time that is known only at the end.
+    /// From now on `is_held` is false. If the hold has other guards, the hold continues, and the
+    /// last guard's release frees the lock no earlier than the end of the present lease. As
+    /// [`with_min_hold`](crate::Lock::with_min_hold), for a time known only at the end.
     ///
     /// ```
     /// use std::time::Duration;
@@ -378,7 +380,7 @@ impl<T> LockGuard<T> {
 }
 
 impl LockGuard<AnyThread> {
-    /// The [fencing token](crate::FencedGuard::token), if the lock is a fenced one or a token was
+    /// The [fencing token](crate::FencedGuard::token), if the lock is fenced or a token was
     /// [drawn](Self::draw_token). Local: no round trip.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
@@ -394,9 +396,9 @@ impl<T> fmt::Debug for LockGuard<T> {
 
 /// A held [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a fencing token.
 ///
-/// The token is a number that the server drew when it granted the hold. Every later hold has a
-/// larger one. A resource that remembers the largest token it has seen, and refuses requests with a
-/// smaller one, is safe from a holder that has lost its lock and does not know it yet.
+/// The token is a number, drawn by the server with the grant of the hold. Every later hold has a
+/// larger token. A resource that remembers the largest token so far, and refuses requests with a
+/// smaller token, is safe from a holder unaware of a loss.
 ///
 /// ```
 /// use wheellock::Client;
@@ -432,8 +434,8 @@ impl<T> fmt::Debug for LockGuard<T> {
 /// # Ok::<(), wheellock::Error>(())
 /// ```
 ///
-/// Nested guards of one hold have one token. The idea is Redisson's (`RFencedLock`), and before it
-/// Martin Kleppmann's (How to do distributed locking, 2016).
+/// Nested guards of a hold have the same token. The idea is Redisson's (`RFencedLock`), and before
+/// Redisson Martin Kleppmann's (How to do distributed locking, 2016).
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct FencedGuard {
@@ -442,8 +444,8 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// The fencing token: larger than that of every hold before, of any owner. At least the
-    /// server's clock in microseconds when it was drawn. Local: no round trip.
+    /// The fencing token: larger than the tokens of all earlier holds, of any owner. At least the
+    /// server's clock in microseconds at the time of the draw. Local: no round trip.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
@@ -458,7 +460,7 @@ impl FencedGuard {
         self.guard.unlock()
     }
 
-    /// Gives the lock up without freeing it. As [`LockGuard::keep_until_lease_ends`].
+    /// Gives up the lock without freeing the key. As [`LockGuard::keep_until_lease_ends`].
     ///
     /// # Errors
     ///
@@ -487,10 +489,10 @@ impl fmt::Debug for FencedGuard {
     }
 }
 
-/// A guard of a [`Lock`](crate::Lock): [`LockGuard`], [`FencedGuard`] or
-/// [`OwnedGuard`]. It cannot be implemented outside of this crate.
+/// A guard of a [`Lock`](crate::Lock): [`LockGuard`], [`FencedGuard`] or [`OwnedGuard`]. The trait
+/// is sealed: only this crate implements `Guard`.
 ///
-/// For code that is generic over the guard. The guards have the same methods themselves.
+/// For code generic over the guard. The guards have inherent methods of the same names.
 ///
 /// ```
 /// use wheellock::{Error, Guard, Lock};
@@ -517,19 +519,19 @@ pub trait Guard: FromRawGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - it is no longer held, with the reason.
+    /// [`Error::Lost`] - the lock is no longer held, with the reason.
     fn check(&self) -> Result<(), Error> {
         self.raw().check()
     }
 
-    /// How long the lock is held for certain, without a renewal to come. As
+    /// How long the lock is held for certain, without a further renewal. As
     /// [`LockGuard::remaining`].
     #[must_use]
     fn remaining(&self) -> Duration {
         self.raw().remaining()
     }
 
-    /// Asks the server to keep the lock for `lease` from now on. As [`LockGuard::extend`].
+    /// Extends the lease on the server to at least `lease` from now on. As [`LockGuard::extend`].
     ///
     /// # Errors
     ///
@@ -547,14 +549,13 @@ pub trait Guard: FromRawGuard {
         self.raw().watch()
     }
 
-    /// A channel that gets one message if the hold is lost. As [`LockGuard::lost`].
+    /// A channel for the loss of the hold. As [`LockGuard::lost`].
     #[must_use]
     fn lost(&self) -> &Receiver<LostReason> {
         self.raw().lost()
     }
 
-    /// A future that is ready when the hold is lost or this guard is gone. As
-    /// [`LockGuard::lost_future`].
+    /// A future for the loss of the hold or the end of this guard. As [`LockGuard::lost_future`].
     ///
     /// # Errors
     ///
@@ -563,21 +564,19 @@ pub trait Guard: FromRawGuard {
         self.raw().lost_future()
     }
 
-    /// A channel that gets one message when somebody asks for the lock. As
-    /// [`LockGuard::revocation`].
+    /// A channel for a request to release the lock. As [`LockGuard::revocation`].
     #[must_use]
     fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.raw().revocation())
     }
 
-    /// Whether somebody has asked for the lock. As [`LockGuard::is_asked`].
+    /// Whether this client has received a request to release the lock. As [`LockGuard::is_asked`].
     #[must_use]
     fn is_asked(&self) -> bool {
         self.raw().revocation().is_some_and(|signal| signal.is_asked())
     }
 
-    /// A future that is ready when somebody asks for the lock. As
-    /// [`LockGuard::revocation_future`].
+    /// A future for a request to release the lock. As [`LockGuard::revocation_future`].
     ///
     /// # Errors
     ///
@@ -586,13 +585,13 @@ pub trait Guard: FromRawGuard {
         self.raw().revocation_future()
     }
 
-    /// The lock's name, cut short if it is very long.
+    /// The lock's name, truncated if very long.
     #[must_use]
     fn name(&self) -> String {
         self.raw().name()
     }
 
-    /// The owner under which the server keeps the lock. As [`LockGuard::owner`].
+    /// The owner of the lock on the server. As [`LockGuard::owner`].
     #[must_use]
     fn owner(&self) -> &str {
         self.raw().owner()
@@ -619,7 +618,7 @@ pub trait Guard: FromRawGuard {
         self.into_raw().release()
     }
 
-    /// Gives the lock up without freeing it. As [`LockGuard::keep_until_lease_ends`].
+    /// Gives up the lock without freeing the key. As [`LockGuard::keep_until_lease_ends`].
     ///
     /// # Errors
     ///
@@ -633,7 +632,7 @@ pub trait Guard: FromRawGuard {
 }
 
 mod sealed {
-    /// What only this crate can do.
+    /// The methods of `Guard` for this crate only.
     pub trait FromRawGuard {
         #[doc(hidden)]
         fn from_raw(raw: crate::core::raw_guard::RawGuard) -> Self;
@@ -667,8 +666,7 @@ impl<T> FromRawGuard for LockGuard<T> {
 
 impl FromRawGuard for FencedGuard {
     fn from_raw(raw: RawGuard) -> Self {
-        // The acquire of a fenced lock sees to it that there is one. Zero would be refused by every
-        // resource.
+        // The acquire of a fenced lock ensures a token. Every resource would refuse zero.
         let token = raw.token().unwrap_or(0);
         Self { guard: LockGuard::from_raw(raw), token }
     }

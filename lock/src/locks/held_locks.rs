@@ -1,5 +1,5 @@
-//! What the guard of a multi-lock or of a red lock holds. It counts as held while a quorum of its
-//! locks is held, and is lost for good as soon as fewer are.
+//! The holds of a multi-lock's or a red lock's guard. The guard counts as held while a quorum of
+//! the locks is held, and is lost for good as soon as fewer locks are held.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -20,16 +20,16 @@ use crate::model::panics;
 use crate::model::sync::Mutex;
 use crate::store::retry::RetryLimit;
 
-/// Raw guards by the positions of their locks.
+/// Raw guards by lock position.
 pub(crate) type RawGuards = BTreeMap<usize, RawGuard>;
 
-/// The raw guards of one guard. Of a multi-lock the quorum is all of them, of a red lock a
-/// majority.
+/// The raw guards of a guard. The quorum of a multi-lock is all locks, of a red lock a majority.
 ///
-/// In the child of a fork nothing of it is touched, and it counts as lost (DESIGN: forks).
+/// In the child of a fork the group counts as lost, and the guards are not touched: a thread of the
+/// parent may have locked mutexes during the fork.
 ///
-/// Tickers and renewal threads that report a loss also take the mutex. So no clock is asked and
-/// nothing is sent while it is locked.
+/// Tickers and renewal threads, often of another client, report losses and take the mutex. So
+/// nothing reads a clock, sends a request or waits while the mutex is locked.
 #[derive(Debug)]
 pub(crate) struct HeldLocks {
     home: HomeProcess,
@@ -37,11 +37,11 @@ pub(crate) struct HeldLocks {
     name: String,
     quorum_size: usize,
     state: Mutex<State>,
-    /// Hears of the loss of each hold.
+    /// Listens to each hold.
     group: Arc<GroupListener>,
 }
 
-/// The hold of one of the locks.
+/// The hold of a member lock.
 #[derive(Debug)]
 pub(crate) struct MemberHold {
     pub(crate) position: usize,
@@ -49,7 +49,7 @@ pub(crate) struct MemberHold {
     hold: Arc<Hold>,
 }
 
-/// What the holds get from now on.
+/// The lease which an extension gives to the holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extension {
     Lease(Lease),
@@ -60,35 +60,35 @@ pub(crate) enum Extension {
 #[derive(Debug, Default)]
 struct State {
     guards: RawGuards,
-    /// Views of the guards, to look at with nothing locked. Empty until the quorum is complete.
+    /// Views of the guards, to read with nothing locked. Empty until the quorum is complete.
     views: Arc<[(usize, View)]>,
     phase: Phase,
-    /// How it was lost.
+    /// The loss of the quorum.
     lost: Option<Error>,
-    /// Until the quorum is lost or released.
+    /// Notified of a loss and of revocation requests, until the quorum is lost or released.
     listeners: Vec<Arc<dyn HoldListener>>,
-    /// Whether the clients of all holds hear requests. The client of a hold that joins then does too.
+    /// Whether the clients of all holds, also of later holds, subscribe to revocation requests.
     hears_requests: bool,
-    /// Set once one of the holds was asked for.
+    /// The first revocation request for any of the holds.
     revocation: Option<Revocation>,
 }
 
-/// What has become of a quorum.
+/// The state of a quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     /// The quorum is not complete yet.
     #[default]
     Acquiring,
     Held,
-    /// Fewer than a quorum were held, so all are released.
+    /// Fewer than a quorum were held, so all locks were released.
     Lost,
-    /// It was released, or there never was a quorum.
+    /// The quorum was released, or never complete.
     Closed,
 }
 
 impl Phase {
-    /// Whether one more that is granted is wanted. Once a quorum was held, only if one `is_held`
-    /// without it. Otherwise another owner may have had a quorum in between.
+    /// Whether a newly granted guard may join. In phase `Held`, only if the present guards are a
+    /// quorum (`is_held`): otherwise another owner may have had a quorum in between.
     pub(crate) fn wants_more(self, is_held: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Acquiring => true,
@@ -97,7 +97,7 @@ impl Phase {
         }
     }
 
-    /// The end of the acquire, with a quorum or without one.
+    /// The phase after the end of the acquire, with or without a quorum.
     pub(crate) fn after_acquire(self, has_quorum: bool) -> Self {
         match self {
             Self::Acquiring if has_quorum => Self::Held,
@@ -106,7 +106,7 @@ impl Phase {
         }
     }
 
-    /// After a look at how many are left.
+    /// The phase after a count of the remaining guards.
     pub(crate) fn after_loss(self, has_quorum: bool) -> Self {
         if self == Self::Held && !has_quorum { Self::Lost } else { self }
     }
@@ -121,10 +121,10 @@ impl HeldLocks {
         })
     }
 
-    /// Adds a guard, in place of a lost one of that position. Returned is the guard to release: the
-    /// one that was replaced, or the new one if it is not [wanted](Phase::wants_more).
+    /// Adds a guard, in place of a lost guard at the same position. Returns the guard to release:
+    /// the replaced guard, or the new guard if not [wanted](Phase::wants_more).
     pub(crate) fn join(&self, position: usize, guard: RawGuard) -> Option<RawGuard> {
-        // Listen before it is added. A loss that is reported in between is seen below.
+        // Listen before adding the guard. `is_over` below finds a loss reported in between.
         guard.join_group(self.listener());
         let wanted = self.wants_more();
         let mut state = self.state.lock();
@@ -144,26 +144,26 @@ impl HeldLocks {
         replaced
     }
 
-    /// Ends the acquire: whether the quorum is complete. If so it is held from now on, until it is
-    /// lost.
+    /// Ends the acquire. Returns whether the quorum is complete, and so held until lost or
+    /// released.
     pub(crate) fn grant(&self) -> bool {
         let views = {
             let mut state = self.state.lock();
             state.views = state.views();
             Arc::clone(&state.views)
         };
-        // The clocks are asked with nothing locked.
+        // Read the clocks with nothing locked.
         let held = count(&views) >= self.quorum_size;
         let mut state = self.state.lock();
-        // A loss reported before this lock was ignored, as the phase was `Acquiring`, so the guards
-        // are counted again. A later one finds the phase `Held`.
+        // A loss reported before this lock was ignored in phase `Acquiring`, so the guards are
+        // counted again. A later loss finds the phase `Held`.
         let granted = held && state.left() >= self.quorum_size;
         state.phase = state.phase.after_acquire(granted);
         state.update_views();
         state.phase == Phase::Held
     }
 
-    /// Asks the servers for `extension`, one after the other.
+    /// Extends all holds, in sequence. Stops at the first error.
     pub(crate) fn extend(&self, extension: Extension) -> Result<(), Error> {
         self.check()?;
         for member in self.members() {
@@ -172,7 +172,7 @@ impl HeldLocks {
         self.check()
     }
 
-    /// Asks the server of one member for `extension`.
+    /// Extends the hold of a single member.
     pub(crate) fn extend_member(
         &self,
         member: &MemberHold,
@@ -189,7 +189,7 @@ impl HeldLocks {
         } else {
             hold.watch_guard(lease);
         }
-        // Another call may have done the same, or the guard may have been lost meanwhile.
+        // A concurrent call may have set the watch, or the guard may have been lost meanwhile.
         let state = self.state.lock();
         if !state.guards.get(position).is_some_and(|guard| guard.is_of(hold) && guard.set_watched())
         {
@@ -198,7 +198,7 @@ impl HeldLocks {
         Ok(())
     }
 
-    /// The holds, to be used with nothing locked.
+    /// The holds, for use with nothing locked.
     pub(crate) fn members(&self) -> Vec<MemberHold> {
         let state = self.state.lock();
         let member = |(position, guard): (&usize, &RawGuard)| {
@@ -213,24 +213,23 @@ impl HeldLocks {
         self.state.lock().guards.len()
     }
 
-    /// Whether a quorum was complete, and it was not released since.
+    /// Whether a quorum was completed and has not been released since.
     pub(crate) fn is_granted(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Held | Phase::Lost)
     }
 
-    /// Whether [`join`](Self::join) would keep a guard now.
+    /// Whether [`join`](Self::join) would accept a guard now.
     pub(crate) fn wants_more(&self) -> bool {
         let phase = self.state.lock().phase;
         phase.wants_more(|| self.is_held())
     }
 
-    /// Whether a guard of this position would be [kept](Self::wants_more) and is not held already,
-    /// as one that has just joined is.
+    /// Whether [`join`](Self::join) would accept a guard at `position`, where no held guard is yet.
     pub(crate) fn wants(&self, position: usize) -> bool {
         self.wants_more() && !self.views_if_held().is_some_and(|views| is_held_at(&views, position))
     }
 
-    /// Whether a quorum is held for certain. Once it is not, it never is again.
+    /// Whether a quorum is held for certain. After the acquire, `false` is final.
     pub(crate) fn is_held(&self) -> bool {
         while let Some(views) = self.views_if_held() {
             if count(&views) >= self.quorum_size {
@@ -238,8 +237,8 @@ impl HeldLocks {
             }
             let lost = last_lost(&views);
             let mut state = self.state.lock();
-            // If the views have changed, one has joined meanwhile, and then the others were a
-            // quorum a moment ago: count again.
+            // If the views have changed, a guard has joined meanwhile, and so the guards before
+            // were a quorum a moment ago: count again.
             if Arc::ptr_eq(&state.views, &views) {
                 state.lose(lost);
                 return false;
@@ -248,7 +247,7 @@ impl HeldLocks {
         false
     }
 
-    /// How long a quorum is held for certain: until the first moment at which too few are left.
+    /// How long a quorum is held for certain: until the first moment with too few held locks.
     pub(crate) fn remaining(&self) -> Duration {
         let views = self.views_if_held().filter(|_| self.is_held()).unwrap_or_default();
         let mut times: Vec<Duration> = views.iter().map(|(_, view)| view.remaining()).collect();
@@ -256,7 +255,7 @@ impl HeldLocks {
         times.get(self.quorum_size.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// An error unless a quorum is held for certain: how one of the others was lost.
+    /// An error unless a quorum is held for certain: the loss of a member.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !self.home.is_current() {
             return Err(Error::Lost { name: self.name.clone(), reason: LostReason::Forked });
@@ -266,25 +265,25 @@ impl HeldLocks {
         }
         let views = match &*self.state.lock() {
             State { lost: Some(lost), .. } => return Err(lost.clone()),
-            // There never was a quorum.
+            // The quorum was never complete.
             state => Arc::clone(&state.views),
         };
         Err(last_lost(&views))
     }
 
-    /// How many are held for certain; none if fewer than a quorum are.
+    /// The number of locks held for certain. Zero unless the phase is `Held`.
     pub(crate) fn held(&self) -> usize {
         self.views_if_held().map_or(0, |views| count(&views))
     }
 
-    /// Which of the first `positions` are not held, if a quorum is.
+    /// The positions below `positions` without a held lock. Empty unless a quorum is held.
     pub(crate) fn missing(&self, positions: usize) -> Vec<usize> {
         let views = self.views_if_held().filter(|_| self.is_held());
         let Some(views) = views else { return Vec::new() };
         (0..positions).filter(|position| !is_held_at(&views, *position)).collect()
     }
 
-    /// The fencing tokens, in the order of the positions. None in the child of a fork.
+    /// The fencing tokens, in order of position. Empty in the child of a fork.
     pub(crate) fn tokens(&self) -> Vec<Option<u64>> {
         if !self.home.is_current() {
             return Vec::new();
@@ -292,7 +291,7 @@ impl HeldLocks {
         self.state.lock().guards.values().map(RawGuard::token).collect()
     }
 
-    /// The fencing tokens, in the order of the positions. A token that a hold does not have is drawn.
+    /// The fencing tokens, in order of position. Missing tokens are drawn, with a request each.
     pub(crate) fn draw_tokens(&self) -> Result<Vec<u64>, Error> {
         self.check()?;
         // Nothing is locked during the round trips.
@@ -300,8 +299,8 @@ impl HeldLocks {
         holds.iter().map(|(core, hold)| token_of(core, hold)).collect()
     }
 
-    /// Notifies `listener` when the quorum is lost, at once if it is already, and drops it when the
-    /// quorum is released.
+    /// Notifies `listener` when the quorum is lost, at once if lost already, and of revocation
+    /// requests. Drops `listener` when the quorum is released.
     pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) {
         let mut state = self.state.lock();
         if let Some(Error::Lost { reason, .. }) = state.lost {
@@ -317,8 +316,8 @@ impl HeldLocks {
         }
     }
 
-    /// Notifies `listener` of a request for one of the holds too. Their clients hear requests from now
-    /// on, and the client of a hold that joins does from then on.
+    /// As [`add_listener`](Self::add_listener), and subscribes the clients of present and later
+    /// holds to revocation requests.
     pub(crate) fn hear_requests(&self, listener: Arc<dyn HoldListener>) {
         self.state.lock().hears_requests = true;
         for MemberHold { core, .. } in self.members() {
@@ -327,20 +326,20 @@ impl HeldLocks {
         self.add_listener(listener);
     }
 
-    /// Ends it and returns the guards, for the caller to release; none if they were released when
-    /// the quorum was lost. A guard that joins later is handed back.
+    /// Closes the group and returns the guards, for the caller to release. Empty after a loss,
+    /// which has released all guards. [`join`](Self::join) returns later guards.
     pub(crate) fn close(self: &Arc<Self>) -> RawGuards {
         if !self.home.is_current() {
-            // The parent's, with mutexes that a thread of the parent may have locked. Never
+            // The parent's guards: a thread of the parent may have locked the mutexes. Never
             // dropped.
             mem::forget(Arc::clone(self));
             return RawGuards::new();
         }
-        // If it is lost, that is reported first. The clock may panic.
+        // Report a loss first. The clock may panic.
         panics::catch_panic(|| self.is_held());
         let closed = State { phase: Phase::Closed, ..State::default() };
         let State { guards, phase, .. } = mem::replace(&mut *self.state.lock(), closed);
-        // Other guards may nest the holds for long.
+        // Nested guards may use the holds long after this group.
         let group = self.listener();
         for guard in guards.values() {
             guard.leave_group(&group);
@@ -364,25 +363,24 @@ impl HeldLocks {
     }
 }
 
-/// How many of them are held.
+/// The number of held locks.
 fn count(views: &[(usize, View)]) -> usize {
     views.iter().filter(|(_, view)| view.is_held()).count()
 }
 
-/// Whether the guard of this position is held.
+/// Whether the guard at `position` is held.
 fn is_held_at(views: &[(usize, View)], position: usize) -> bool {
     views.iter().any(|(other, view)| *other == position && view.is_held())
 }
 
-/// How one of those that are not held any more was lost: preferably one whose loss was not
-/// reported yet, as that is the latest.
+/// The loss of a lock which is not held any more. Prefers an unreported loss, as the latest.
 fn last_lost(views: &[(usize, View)]) -> Error {
     let not_held = views.iter().map(|(_, view)| view).filter(|view| !view.is_held());
     let last = not_held.min_by_key(|view| view.is_over()).map(View::lost);
     last.unwrap_or_else(|| Error::Lost { name: String::new(), reason: LostReason::Expired })
 }
 
-/// Listens to the loss of each guard's hold. Weak, as the group has the holds.
+/// Listens to the loss of each guard's hold. The reference is weak, as the group owns the holds.
 #[derive(Debug)]
 struct GroupListener(Weak<HeldLocks>);
 
@@ -390,7 +388,7 @@ impl HoldListener for GroupListener {
     fn on_lost(&self, reason: LostReason) {
         let Some(group) = self.0.upgrade() else { return };
         let mut state = group.state.lock();
-        // Of many that are lost together, the first ends the group.
+        // Of simultaneous losses, the first to break the quorum ends the group.
         if state.phase == Phase::Held && state.left() < group.quorum_size {
             let of = |guard: &&RawGuard| guard.lost_reason() == Some(reason);
             let name = state.guards.values().find(of).map(RawGuard::name).unwrap_or_default();
@@ -415,18 +413,19 @@ impl HoldListener for GroupListener {
 }
 
 impl State {
-    /// Fewer than a quorum are left: the others are released, so that they are not renewed and no
-    /// other owner has to wait for them.
+    /// Ends the group with too few locks left, and releases the remaining locks: renewals end, and
+    /// waiting owners can proceed. The renewal thread of each lock's client sends the release.
     fn lose(&mut self, lost: Error) {
         let phase = self.phase.after_loss(false);
         if mem::replace(&mut self.phase, phase) == phase {
             return;
         }
-        // They stay here until the guard is dropped: dropping the last guard of a client would end
-        // the client, which waits.
+        // The guards stay here until the group's guard is dropped: dropping the last guard of a
+        // client would end the client, which waits.
         self.guards.values_mut().for_each(RawGuard::abandon);
         if let Error::Lost { reason, .. } = lost {
-            // Each is a channel or what tasks await, and takes no lock but its own.
+            // Each listener sends into a channel or wakes tasks, and takes no lock of another
+            // object.
             for listener in mem::take(&mut self.listeners) {
                 listener.on_lost(reason);
             }
@@ -434,7 +433,7 @@ impl State {
         self.lost = Some(lost);
     }
 
-    /// The number of guards whose loss was not reported.
+    /// The number of guards without a reported loss.
     fn left(&self) -> usize {
         self.guards.values().filter(|guard| !guard.is_over()).count()
     }
@@ -443,7 +442,7 @@ impl State {
         self.guards.iter().map(|(position, guard)| (*position, guard.view())).collect()
     }
 
-    /// The guards have changed. During the acquire nothing reads the views.
+    /// Updates the views after a change of the guards. During the acquire nothing reads the views.
     fn update_views(&mut self) {
         if self.phase != Phase::Acquiring {
             self.views = self.views();

@@ -1,4 +1,4 @@
-//! A lock of any kind: acquire it, ask about it, force it open.
+//! A lock of any kind: acquire, inspect, force open.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,23 +21,24 @@ use crate::model::wait::Wait;
 use crate::ops::by_kind;
 use crate::ops::{LastToken, TimeToLive};
 
-/// A lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
+/// A named lock. Cheap to create, to clone and to share; only a guard holds the lock.
 ///
-/// Its kind depends on the method that made it: [`Client::lock`](crate::Client::lock) or another of
-/// the client. All kinds are acquired, held, renewed and released in the same way, and give a guard
-/// `G`: a [`LockGuard`] that stays on its thread, a [`FencedGuard`] with a token, or an
-/// [`OwnedGuard`], which may be sent to another thread, by [`sendable`](Self::sendable) or
+/// The constructor, such as [`Client::lock`](crate::Client::lock), determines the kind of lock. All
+/// kinds are acquired, held, renewed and released in the same way, and return a guard `G`: a
+/// [`LockGuard`] bound to the thread, a [`FencedGuard`] with a token, or an [`OwnedGuard`], which
+/// may be sent to another thread, by [`sendable`](Self::sendable) or
 /// [`with_owner`](Self::with_owner).
 ///
-/// All locks of one name and kind exclude each other: those of one client, of other processes, and
-/// Redisson's in Java. [`lock`](crate::Client::lock), `fair_lock`, `fenced_lock`, `spin_lock` and
-/// the non-reentrant ones exclude each other too, for their keys are alike; but each wakes only the
-/// waiters of its own kind at once, and the others find out within a second. A thread that holds a
-/// lock may acquire it again, unless the kind says otherwise; it is free when the last of its
-/// guards is gone. Two `Lock` objects of one client and name on one thread are one hold.
+/// All locks of the same name and kind are mutually exclusive: within a client, between processes,
+/// and with Redisson's in Java. [`lock`](crate::Client::lock), `fair_lock`, `fenced_lock`,
+/// `spin_lock` and the non-reentrant kinds are mutually exclusive too, as their keys are alike; but
+/// a release wakes only waiters of the same kind at once, and waiters of different kinds notice
+/// within a second. A thread may acquire a held lock again, unless the kind says otherwise; the
+/// lock is free when the last guard is gone. Two `Lock` objects of the same client and name share a
+/// hold on the same thread.
 ///
-/// By default a hold is *watched*: its lease is renewed until its last guard is gone.
-/// [`with_lease`](Self::with_lease) makes a hold that ends by itself, unless its guard is
+/// By default a hold is *watched*: the lease is renewed until the last guard is gone. With
+/// [`with_lease`](Self::with_lease) a hold expires, unless a guard is
 /// [extended](crate::LockGuard::extend) or [watched](crate::LockGuard::watch).
 ///
 /// The idea, the keys and the messages are Redisson's (`RLock`).
@@ -79,37 +80,36 @@ impl<G: Guard> Lock<G> {
         Self { spec, owner: None, guards: PhantomData }
     }
 
-    /// The same lock, with holds that last for `lease` and are not renewed.
+    /// The same lock, with holds limited to `lease` and not renewed.
     ///
-    /// The lease counts from before the acquire was sent, in whole milliseconds. The shortest is 10
-    /// ms, the longest a hundred years; outside of that, acquiring the lock is an
+    /// The lease counts from before the acquire was sent, in whole milliseconds. The minimum is 10
+    /// ms, the maximum a hundred years; outside of these limits, the acquire fails with
     /// [`Error::InvalidLease`].
     ///
-    /// If the thread holds the lock already, its lease is never shortened; if one of its guards is
-    /// watched, the hold is renewed as long as that guard is there.
+    /// A nested acquire never shortens the lease of the thread's hold; if a guard of the hold is
+    /// watched, the hold is renewed as long as the watched guard exists.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.spec.set_lease(lease);
         self
     }
 
-    /// The same lock, with holds that last for at least `min_hold`: one that is released earlier
-    /// stays on the server for what is left of it, and then ends by itself.
+    /// The same lock, with holds of at least `min_hold`: after an earlier release, the lock stays
+    /// held on the server for the rest of `min_hold`, and then expires.
     ///
-    /// For a job that must not run again at once, however short it is. The release is sent as ever,
-    /// and returns at once. From then on [`is_held`](LockGuard::is_held) is false, nothing renews
-    /// the hold, and no thread waits for its end. Every other acquire meets a busy lock, that of
-    /// the same thread too. A waiter gets the lock when the time is over, in Redisson as well;
-    /// [`force_unlock`](Self::force_unlock) ends it earlier.
+    /// For a job, however short, that must not run again at once. The release is sent as usual, and
+    /// returns at once. From then on [`is_held`](LockGuard::is_held) is false, nothing renews the
+    /// hold, and no thread waits for the end. Every acquire then finds a busy lock, also on the
+    /// same thread. A waiter, also Redisson's, gets the lock when the time is over;
+    /// [`force_unlock`](Self::force_unlock) ends the hold earlier.
     ///
-    /// The time counts from when the hold was acquired; a nested acquire counts it from there too,
-    /// and the longest one of a hold is taken. It is between 10 ms and a hundred years, or zero for
-    /// none; anything else is an [`Error::InvalidLease`] when the lock is acquired. It may be
-    /// longer than the lease, but then it depends on the release: a holder that dies keeps the lock
-    /// for the rest of its lease only. A release that arrives late keeps the lock for that much
-    /// longer. A writer that still reads is released at once. As a member of a
-    /// [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock) the lock has no shortest
-    /// hold.
+    /// The time counts from the first acquire of the hold, also for a nested acquire; the longest
+    /// `min_hold` of a hold applies. The limits are 10 ms and a hundred years, and zero means none;
+    /// with any other value the acquire fails with [`Error::InvalidLease`]. The time may be longer
+    /// than the lease, but then depends on the release: if the holder dies, the lock stays held for
+    /// the rest of the lease only. A late release prolongs the hold by the delay. A writer that
+    /// still reads is released at once. Members of a [`MultiLock`](crate::MultiLock) or a
+    /// [`RedLock`](crate::RedLock) have no minimum hold.
     ///
     /// The idea is `ShedLock`'s (`lockAtLeastFor`).
     ///
@@ -132,18 +132,18 @@ impl<G: Guard> Lock<G> {
         self
     }
 
-    /// The same lock, with a label for its acquires in the metrics of the cargo feature `metrics`:
-    /// `wheellock_acquires_total`, `wheellock_wait_seconds` and `wheellock_held_seconds` carry it
-    /// as `label`. Without that feature it changes nothing.
+    /// The same lock, with a label for the acquires in the metrics of the cargo feature `metrics`:
+    /// `wheellock_acquires_total`, `wheellock_wait_seconds` and `wheellock_held_seconds` carry the
+    /// text as `label`. Without the feature the label has no effect.
     ///
-    /// It names what a program uses locks for, such as `checkout`, and not each of many locks: it
-    /// is a part of the program, and not a name that comes from outside. A client tells 64 labels
-    /// apart, in the order of their first acquires, and counts all further ones as `other`. Each
-    /// costs it about 8 KiB for each [kind](crate::Acquires::of) of lock that is acquired under it,
-    /// and a recorder what three more series cost there. A lock without a label is counted without
-    /// one, and [`Stats::acquires`](crate::Stats::acquires) counts all alike.
+    /// A label names a purpose of locks, such as `checkout`, and not each of many locks: the text
+    /// is a part of the program, not external input. A client distinguishes 64 labels, in the order
+    /// of the first acquires, and counts all further labels as `other`. Each label costs the client
+    /// about 8 KiB for each [kind](crate::Acquires::of) of lock acquired under the label, and a
+    /// recorder the cost of three more series. Acquires of a lock without a label are counted
+    /// without a label, and [`Stats::acquires`](crate::Stats::acquires) counts all acquires alike.
     ///
-    /// A nested guard adds to the hold that is there, whose label stays.
+    /// A nested guard joins the existing hold and does not change the hold's label.
     ///
     /// ```
     /// use wheellock::Client;
@@ -161,24 +161,24 @@ impl<G: Guard> Lock<G> {
         self
     }
 
-    /// Acquires the lock, and waits for it without a limit.
+    /// Acquires the lock, and waits without a limit.
     ///
-    /// It waits without polling: the holder's release wakes it. If that message is lost, it asks
-    /// again after a second at most.
+    /// The wait does not poll: the holder's release wakes the waiter. If the message is lost, the
+    /// waiter tries again after a second at most.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidName`], [`Error::InvalidLease`] - permanent, nothing was sent.
     /// * [`Error::WrongType`] - the key holds something that is not a lock.
     /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
-    ///   do it, for twice the command timeout.
+    ///   execute the command, for twice the command timeout.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout.
-    ///   Nothing is held; what the command may have created is released in the background.
+    ///   Nothing is held; a hold possibly created by the command is released in the background.
     /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have
-    ///   acknowledged it. Nothing is held.
-    /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
+    ///   acknowledged the hold. Nothing is held.
+    /// * [`Error::Lost`] - the grant was late: the lease was over when the answer arrived.
     /// * [`Error::Shutdown`] - the client was shut down.
-    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's process. Permanent.
     /// * [`Error::WatchdogGone`] - the renewal thread has ended, and nothing would renew the hold.
     pub fn lock(&self) -> Result<G, Error> {
         match self.try_lock_with(Wait::forever())? {
@@ -188,19 +188,19 @@ impl<G: Guard> Lock<G> {
         }
     }
 
-    /// Acquires the lock if it is free. `None` if another owner holds it.
+    /// Acquires the lock if free. `None` if another owner holds the lock.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). [`Error::OutcomeUnknown`] also if this client has released the lock
-    /// and the server has not [acknowledged](crate::guide::dropping) that: then nobody else need
-    /// hold it. Transient.
+    /// As [`lock`](Self::lock). Also [`Error::OutcomeUnknown`] if the server has not
+    /// [acknowledged](crate::guide::dropping) an earlier release by this client: possibly no owner
+    /// holds the lock. Transient.
     pub fn try_lock(&self) -> Result<Option<G>, Error> {
         self.try_lock_with(Wait::none())
     }
 
-    /// Acquires the lock, and waits for it for [at most](Wait::at_most) `limit`. `None` if it could
-    /// not be had in that time.
+    /// Acquires the lock, and waits for [at most](Wait::at_most) `limit`. `None` if the wait ends
+    /// without the lock.
     ///
     /// # Errors
     ///
@@ -209,8 +209,8 @@ impl<G: Guard> Lock<G> {
         self.try_lock_with(limit)
     }
 
-    /// Acquires the lock, and waits for it [until](Wait::until) `deadline`. `None` if it could not
-    /// be had by then.
+    /// Acquires the lock, and waits [until](Wait::until) `deadline`. `None` if the wait ends
+    /// without the lock.
     ///
     /// # Errors
     ///
@@ -219,17 +219,16 @@ impl<G: Guard> Lock<G> {
         self.try_lock_with(deadline)
     }
 
-    /// Acquires the lock, and waits for it as long as [`wait`](Wait) says. `None` if it could not
-    /// be had in that time, because another owner held it or was ahead in the queue.
+    /// Acquires the lock, and waits as long as [`wait`](Wait) says. `None` if the wait ends without
+    /// the lock, because another owner held the lock or was ahead in the queue.
     ///
-    /// A wait for a fair lock that ends without the lock leaves the queue on the server: before it
-    /// returns if the server acknowledges that in time, else in the background.
+    /// A wait for a fair lock that ends without the lock leaves the queue on the server: before the
+    /// return if the server acknowledges in time, else in the background.
     ///
     /// # Errors
     ///
-    /// As [`try_lock`](Self::try_lock), and by the end of the wait: a server that does not answer by
-    /// then is an error, unless another thread of this client had the lock. And
-    /// [`Error::Cancelled`].
+    /// As [`try_lock`](Self::try_lock), by the end of the wait. A server without an answer by then
+    /// is an error, unless another thread of this client had the lock. Also [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_lock_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<Option<G>, Error> {
         let core = self.spec.core()?;
@@ -237,8 +236,8 @@ impl<G: Guard> Lock<G> {
         Ok(acquire(&core, &self.spec, &self.local_holder(), wait)?.map(G::from_raw))
     }
 
-    /// The lock's name with the client's [prefix](crate::Client::with_prefix), cut short if it is
-    /// very long; also if it is not a valid name.
+    /// The lock's name with the client's [prefix](crate::Client::with_prefix), truncated if very
+    /// long. An invalid name is returned too.
     ///
     /// ```
     /// use wheellock::Client;
@@ -250,7 +249,7 @@ impl<G: Guard> Lock<G> {
         self.spec.shown_name()
     }
 
-    /// Whether any owner holds the lock, as the server says. One round trip.
+    /// Whether any owner holds the lock, according to the server. Costs a round trip.
     ///
     /// # Errors
     ///
@@ -259,9 +258,9 @@ impl<G: Guard> Lock<G> {
         self.spec.call(&by_kind::is_locked(self.spec.kind, self.spec.name()?))
     }
 
-    /// How long the lock is held by its current owner unless it is renewed, as the server says.
-    /// `None` if it is not held; [`Duration::MAX`] if its key has no expiry, which every lock of
-    /// this crate has. One round trip.
+    /// How long the current owner holds the lock without a renewal, according to the server. `None`
+    /// if the lock is free; [`Duration::MAX`] if the key never expires (never so for this crate's
+    /// locks). Costs a round trip.
     ///
     /// # Errors
     ///
@@ -270,12 +269,13 @@ impl<G: Guard> Lock<G> {
         self.spec.call(&TimeToLive(self.spec.name()?))
     }
 
-    /// Who holds the lock, as the server says; `None` if it is free. Of several readers it is one.
+    /// The holder of the lock, according to the server; `None` if the lock is free. With several
+    /// readers, any reader.
     ///
-    /// Two round trips: the lock, and the record of the holder's client. No holder is disturbed. A
-    /// Redisson thread is shown as what can be known of it: its owner, and the rest of the lease. A
+    /// Two round trips: the lock, and the record of the holder's client. The holder is not
+    /// disturbed. For a Redisson thread only the owner and the rest of the lease are known. A
     /// [`RedLock`](crate::RedLock) and a [`MultiLock`](crate::MultiLock) have a holder for each
-    /// member: ask the locks that they are made of.
+    /// member: query the member locks.
     ///
     /// # Errors
     ///
@@ -284,8 +284,8 @@ impl<G: Guard> Lock<G> {
         Ok(self.holders()?.into_iter().next())
     }
 
-    /// All holders, of which only the read half of a read-write lock has several; of very many,
-    /// some 1,000. A write half has a writer's hold, a read half those of readers.
+    /// All holders; of very many, some 1,000. Only the read half of a read-write lock has several.
+    /// A write half lists the writer's hold, a read half the readers' holds.
     ///
     /// # Errors
     ///
@@ -300,8 +300,9 @@ impl<G: Guard> Lock<G> {
         Ok(holders)
     }
 
-    /// Who waits for the lock, in this client and elsewhere. The waiters of a fair lock are known
-    /// exactly and in their order; of others, how many clients [listen](Waiters::elsewhere).
+    /// The waiters for the lock, in this client and elsewhere. The waiters of a fair lock are known
+    /// exactly and in order; for other kinds, the number of [listening](Waiters::elsewhere)
+    /// clients.
     ///
     /// # Errors
     ///
@@ -311,29 +312,30 @@ impl<G: Guard> Lock<G> {
     }
 
     /// Whether the calling thread, or the [owner](Self::with_owner), holds the lock for certain.
-    /// Never for a [`sendable`](Self::sendable) lock: ask the guard. Local: no round trip.
+    /// Never for a [`sendable`](Self::sendable) lock: call the guard's `is_held`. Local: no round
+    /// trip.
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
         self.hold_count() > 0
     }
 
-    /// How many guards of this lock the calling thread, or the [owner](Self::with_owner), has; zero
-    /// if its hold was lost, and for a [`sendable`](Self::sendable) lock. Local: no round trip.
+    /// The number of guards of the calling thread, or of the [owner](Self::with_owner). Zero after
+    /// a loss, and for a [`sendable`](Self::sendable) lock. Local: no round trip.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.spec.held_by(&self.local_holder()).map_or(0, |hold| hold.guards())
     }
 
-    /// Asks the clients that hold the lock to let it go, for a deploy or for work that is more urgent.
-    /// Each is told once, and told `reason`, of 1,000 bytes at most. Any lock object of the name will
-    /// do: the request is for whoever holds the lock, of any kind.
+    /// Requests a release from the clients of all holders, for a deploy or for more urgent work.
+    /// Each client is notified once, with `reason`, of 1,000 bytes at most. Any lock object of the
+    /// name will do: the request is for all holders, of any kind of lock.
     ///
-    /// A request ends nothing: a holder learns of it by its guard's
-    /// [`revocation`](crate::LockGuard::revocation), and ends its work, or goes on. A lock that is
-    /// [cached](Self::with_cache) is released at once. Nothing of the request is stored: a client that
-    /// does not hear requests now, such as Redisson's, never learns of it.
+    /// A request ends no hold: a holder is notified by the guard's
+    /// [`revocation`](crate::LockGuard::revocation), and ends the work or continues. A
+    /// [cached](Self::with_cache) lock is released at once. The request is not stored: a client
+    /// without a subscription now, such as Redisson, is never notified.
     ///
-    /// One round trip for the holders, two for each of their clients.
+    /// Costs a round trip for the holders, and two for each holder's client.
     ///
     /// ```
     /// use wheellock::Client;
@@ -349,7 +351,7 @@ impl<G: Guard> Lock<G> {
     ///
     /// # Errors
     ///
-    /// * As [`lock`](Self::lock). Some holders may have been told.
+    /// * As [`lock`](Self::lock). Some holders may have been notified.
     /// * [`Error::InvalidSetting`] - the reason is too long. Permanent.
     pub fn ask(&self, reason: &str) -> Result<Asked, Error> {
         ask(&self.spec.core()?, &self.spec.name()?, reason)
@@ -357,27 +359,28 @@ impl<G: Guard> Lock<G> {
 
     /// Ends every hold of the lock, and wakes a waiter. Returns whether there was a hold.
     ///
-    /// The holder is told: at once if it is this client, else at its next renewal. Until then two
-    /// owners may hold the lock. It is meant for an operator.
+    /// A holder of this client is notified at once, any other holder at the next renewal. Until
+    /// then two owners may hold the lock. Meant for an operator.
     ///
-    /// It ends what [`Client::status`](crate::Client::status) calls a lock of this kind, with the
-    /// holds of others too. Anything else that the key holds stays: other data, a simple lock, or a
-    /// read-write lock if this is none.
+    /// Ends any content of the key that [`Client::status`](crate::Client::status) reports as a lock
+    /// of this kind, including holds of other programs. Different content of the key stays: other
+    /// data, a simple lock, or a read-write lock if this lock is not a half of a read-write lock.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). [`Error::WrongType`] says what the key holds.
+    /// As [`lock`](Self::lock). [`Error::WrongType`] names the content of the key.
     pub fn force_unlock(&self) -> Result<bool, Error> {
         let (name, kind) = (self.spec.name()?, self.spec.kind);
         let core = self.spec.core()?;
         let own = core.holds.of_name(&name);
-        // A thread that was given one of them now would not learn that it is gone.
+        // A thread that got such a hold by a hand-over now would not notice the loss.
         let _forced: Vec<_> = own.iter().map(ForcedRelease::begin).collect();
         let request = begin_request(&core, &name);
         let ended = self.spec.call(&by_kind::force_release(kind, name, request))?;
-        // A hold of another layout may be gone too: a writer may read. So may one that the server
-        // did not find: an earlier copy of the command has ended it, or it was gone before. Only a
-        // reader under its own write hold is still there: the lock was not in mode read.
+        // If the server has ended a hold, holds of another layout may be gone too: a writer may
+        // read. If the server found no hold, the holds of this layout are gone as well: an earlier
+        // copy of the command has ended the hold, or the hold was gone before. Only a reader under
+        // the same holder's write hold still exists: the lock was not in mode read.
         let writes = |reader: &Hold| {
             own.iter().any(|hold| {
                 hold.kind.layout() == Layout::Writer
@@ -395,7 +398,7 @@ impl<G: Guard> Lock<G> {
         Ok(ended)
     }
 
-    /// A closure that was called for this lock has panicked.
+    /// Counts a panic of a closure called for this lock.
     pub(crate) fn count_panic(&self) {
         if let Ok(core) = self.spec.core() {
             core.events.count_panic();
@@ -406,14 +409,14 @@ impl<G: Guard> Lock<G> {
         self.owner.clone().unwrap_or_else(LocalHolder::current_thread)
     }
 
-    /// The same lock with guards that may be sent to other threads, and held across an `.await`.
+    /// The same lock, with guards to send to another thread or to hold across an `.await`.
     ///
-    /// Each acquire is for an owner of its own, so the lock never nests: while a guard is there,
-    /// every other acquire waits or returns `None`, also one of the same thread, task or handle. A
-    /// task that waits without a limit for a lock whose guard it has waits forever. For the same
-    /// reason a read lock is not granted under the write lock of the same task.
+    /// Each acquire has a new owner, so the lock never nests: while a guard exists, every further
+    /// acquire waits or returns `None`, also on the same thread, task or handle. A task that has
+    /// the guard and waits without a limit for the same lock waits forever. For the same reason a
+    /// read lock is not granted under the write lock of the same task.
     ///
-    /// All kinds of locks can be sendable, and they exclude the others of their name as before. A
+    /// All kinds of locks can be sendable, and exclude the same locks of the name as before. A
     /// [`lock`](crate::Client::lock) is [handed over](crate::guide::hand_over) between threads,
     /// sendable or not.
     ///
@@ -432,16 +435,18 @@ impl<G: Guard> Lock<G> {
         Lock { spec: self.spec, owner: Some(LocalHolder::Guard), guards: PhantomData }
     }
 
-    /// The same lock for an owner of that name instead of the calling thread: its guards may be
-    /// sent to other threads, and a thread that gives the same name nests.
+    /// The same lock for the named `owner` instead of the calling thread. The guards may be sent to
+    /// another thread, and an acquire for the same name nests on any thread.
     ///
-    /// **Two tasks that use one name at the same time are both let in.** They are one owner, on
-    /// this client: when one of them is granted the lock, the other nests, even if it waited. So a
-    /// name must stand for one task at a time. Use it to nest across threads; only to send a guard,
-    /// use [`sendable`](Self::sendable), where that cannot happen.
+    /// **Two tasks with the same name at the same time are both let in.** On this client, both
+    /// tasks are the same owner: when the first task is granted the lock, the second nests, even
+    /// after a wait. So a name must stand for a single task at a time. Use a named owner to nest
+    /// across threads. Only to send a guard, use [`sendable`](Self::sendable), where two tasks are
+    /// never let in.
     ///
-    /// On the server an owner is still the client's identity and a number drawn anew for each hold;
-    /// the name stays here. An owner of the same name on another client is another owner.
+    /// On the server an owner is still the client's identity and a number, new for each hold; the
+    /// name stays in this process. An owner of the same name on another client is a different
+    /// owner.
     ///
     /// ```
     /// use wheellock::Client;
@@ -459,9 +464,9 @@ impl<G: Guard> Lock<G> {
         Lock { spec: self.spec, owner, guards: PhantomData }
     }
 
-    /// The same lock with other pauses between tries. It matters to locks whose waiters poll:
-    /// [`spin_lock`](crate::Client::spin_lock) and [`simple_lock`](crate::Client::simple_lock); the
-    /// others are woken.
+    /// The same lock, with `backoff` for the pauses between tries. Relevant for locks whose waiters
+    /// poll: [`spin_lock`](crate::Client::spin_lock) and
+    /// [`simple_lock`](crate::Client::simple_lock). Waiters of other kinds are woken.
     #[must_use]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.spec.backoff = backoff;
@@ -469,7 +474,7 @@ impl<G: Guard> Lock<G> {
     }
 }
 
-/// A release of a hold that is forced. Until it is answered, the hold is not handed over.
+/// A forced release of a hold. Until the drop, after the answer, the hold is not handed over.
 struct ForcedRelease<'a>(&'a Hold);
 
 impl<'a> ForcedRelease<'a> {
@@ -489,40 +494,41 @@ impl<T> Lock<LockGuard<T>>
 where
     LockGuard<T>: Guard,
 {
-    /// The same lock, but it stays with this client between two uses, for at most `time`. The next
-    /// acquire of its name by any thread of this client has it without a request.
+    /// The same lock, retained by this client between two uses for at most `time`. The next acquire
+    /// of the name by any thread of this client sends no request.
     ///
-    /// **The price.** While the lock is cached, nobody is inside, and the server says that this
-    /// client holds it:
+    /// **The price.** While the lock is cached, nobody uses the lock, and the server reports this
+    /// client as the holder:
     ///
     /// * A single try elsewhere is refused.
-    /// * If this process dies between two uses, others wait for the rest of the lease.
-    /// * A waiter of another client waits for up to `time` longer, if that client does not cache
-    ///   the lock too.
+    /// * If this process dies between two uses, waiters wait for the rest of the lease.
+    /// * A waiter of another client waits for up to `time` longer, unless the waiter's client
+    ///   caches the lock too.
     /// * [`Client::status`](crate::Client::status) shows the lock as held.
     ///
-    /// A client that caches the lock too, and is refused, tells the holder's client. That one
-    /// releases a cached lock at once, and one in use at its next release. For a second after, it
-    /// does not cache that name. Redisson, and clients that do not cache the lock, tell nothing.
+    /// A refused client with a cache for the same lock notifies the holder's client, which releases
+    /// a cached lock at once, and a used lock at the next release. For a second after, the holder's
+    /// client does not cache the name. Redisson, and clients without a cache for the lock, notify
+    /// nobody.
     ///
-    /// `time` counts from the first release that leaves the lock here, however often it is used
-    /// meanwhile. When it is over, the lock is released; if it is in use then, by its next release.
-    /// So others wait for `time` and one use at most. It is between 1 ms and a third of the
-    /// [lease](crate::ClientBuilder::watchdog_lease). Of one client
-    /// [1,024 locks](crate::ClientBuilder::max_cached_locks) are cached at most.
+    /// `time` counts from the first release into the cache, however often the lock is used
+    /// meanwhile. When `time` is over, the lock is released; if in use then, by the next release.
+    /// So other clients wait for `time` and a single use at most. `time` is between 1 ms and a
+    /// third of the [lease](crate::ClientBuilder::watchdog_lease). A client caches at most [1,024
+    /// locks](crate::ClientBuilder::max_cached_locks).
     ///
-    /// A cached lock is renewed as any other. One that is lost while it is cached is dropped in
-    /// silence, and [counted](crate::CacheStats::lost). [`Client::shutdown`](crate::Client::shutdown)
-    /// and the end of the last client release what is cached. A child of a fork has nothing cached.
+    /// A cached lock is renewed like a used lock. The loss of a cached lock is silent, and
+    /// [counted](crate::CacheStats::lost). [`Client::shutdown`](crate::Client::shutdown) and the
+    /// end of the last client release all cached locks. A child of a fork has nothing cached.
     ///
-    /// Only a [`lock`](crate::Client::lock) that is watched, sendable or not, can be cached. With a
-    /// [lease](Self::with_lease) or a [minimum hold](Self::with_min_hold), for a [named
-    /// owner](Self::with_owner), for another kind, as a member of a
-    /// [`MultiLock`](crate::MultiLock), or with a `time` outside of the limits, acquiring it is an
-    /// [`Error::InvalidSetting`].
+    /// Only a watched [`lock`](crate::Client::lock), sendable or not, can be cached. The acquire
+    /// fails with [`Error::InvalidSetting`] for a lock with a [lease](Self::with_lease) or a
+    /// [minimum hold](Self::with_min_hold), for a [named owner](Self::with_owner), for another
+    /// kind, for a member of a [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock), or
+    /// with a `time` outside of the limits.
     ///
-    /// The [guide](crate::guide::cache) says when it helps. The idea is that of cluster file
-    /// systems, whose nodes keep a lock until another node asks for it.
+    /// The [guide](crate::guide::cache) says when a cache helps. The idea is from cluster file
+    /// systems, whose nodes retain a lock until another node requests the lock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -544,7 +550,7 @@ where
 }
 
 impl Lock<FencedGuard> {
-    /// The last fencing token that was drawn, zero if there was none. One round trip.
+    /// The last drawn fencing token, zero if none was drawn. Costs a round trip.
     ///
     /// # Errors
     ///
@@ -555,8 +561,8 @@ impl Lock<FencedGuard> {
 }
 
 impl Lock<OwnedGuard> {
-    /// The last fencing token that was drawn, zero if there was none; `None` if the lock is not a
-    /// fenced one. One round trip for a fenced one.
+    /// The last drawn fencing token, zero if none was drawn; `None` if the lock is not fenced.
+    /// Costs a round trip for a fenced lock.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
-//! The read-write lock: many readers, or one writer.
+//! The read-write lock: many readers, or a single writer.
 
 use crate::core::spec::LockSpec;
 use crate::locks::lock::Lock;
 
-/// A read-write lock of one name: held by any number of readers, or by one writer. Cheap to make,
-/// to clone and to share; it holds nothing by itself.
+/// A named read-write lock, held by any number of readers, or by a single writer. Cheap to create,
+/// to clone and to share; only a guard holds the lock.
 ///
-/// It is two [`Lock`]s, and each does all that a `Lock` does: it waits, nests, is watched or
-/// leased, and reports when it is lost.
+/// A `ReadWriteLock` consists of two [`Lock`]s. Each has all features of a `Lock`: waiting,
+/// nesting, a watchdog or a lease, and reports of a loss.
 ///
 /// ```
 /// use wheellock::Client;
@@ -22,47 +22,47 @@ use crate::locks::lock::Lock;
 /// # Ok::<(), wheellock::Error>(())
 /// ```
 ///
-/// # When it is granted
+/// # When the lock is granted
 ///
-/// * A reader is granted it unless another owner writes. Readers do not wait for waiting writers:
-///   where there is always a reader, no writer is ever granted it. The order among waiters is not
-///   kept between processes.
-/// * A writer is granted it if there is no reader and no other writer.
-/// * A thread that writes may read too, and go on reading after it has released the write lock: a
-///   *downgrade*. Other waiting readers are granted it at that moment. Its guards may be released
-///   in any order.
-/// * A thread that reads and does not write cannot write: it would wait for itself. That is an
-///   [`Error::Upgrade`](crate::Error::Upgrade) at once, also from a `try_lock`. It has to release
-///   the read lock first, and another owner may write in between.
+/// * A reader is granted the lock unless another owner writes. Readers do not wait for waiting
+///   writers: under continuous reading, no writer is ever granted the lock. Waiters of different
+///   processes are in no defined order.
+/// * A writer is granted the lock if there is no reader and no other writer.
+/// * A thread that writes may read too, and continue to read after the release of the write lock: a
+///   *downgrade*, which lets waiting readers in. The thread's guards may be released in any order.
+/// * A thread that only reads cannot write: the acquire would wait for the thread's own read hold.
+///   The write lock's `lock` and `try_lock` return [`Error::Upgrade`](crate::Error::Upgrade) at
+///   once. The thread has to release the read lock first, and another owner may write in between.
 ///
-/// [`Lock::is_locked`] of the read lock says whether there is a reader, of the write lock whether
-/// there is a writer. [`Lock::force_unlock`] of the read lock ends all readers, unless there is a
-/// writer; of the write lock it ends the writer and its own read hold. [`Lock::remaining_lease`] is
-/// the same for both: how long the lock is held by any owner.
+/// [`Lock::is_locked`] of the read lock returns whether there is a reader, of the write lock
+/// whether there is a writer. [`Lock::force_unlock`] of the read lock ends all readers, unless
+/// there is a writer; of the write lock, the writer's hold and the writer's read hold.
+/// [`Lock::remaining_lease`] is the same for both: how long the lock is held by any owner.
 ///
 /// # Beside Redisson
 ///
-/// The keys and messages are those of Redisson's `RReadWriteLock`. Three things follow from what
-/// Java does.
+/// Keys and messages are the same as in Redisson's `RReadWriteLock`. Java's behaviour has three
+/// consequences.
 ///
-/// *A read hold with more than Java's lease left can end early.* All readers share one key. A Java
-/// reader's renewal sets its time to live to Java's lease, 30 s by default, whatever the other
-/// readers were granted. A reader of this crate therefore asks for the rest of its lease again
-/// every third of the shorter of both leases, even if it is not watched, and so restores what it
-/// was granted long before the key expires. But if Java has shortened the key, and this process is
-/// stopped or cut off from the server for so long that its last request is older than Java's lease,
-/// the key can be gone while the guard still counts on the lease that the server had granted. So
+/// *A read hold with more than Java's lease left can end early.* All readers share a key. A Java
+/// reader's renewal sets the key's time to live to Java's lease, 30 s by default, even if other
+/// readers were granted longer leases. A reader of this crate therefore requests the rest of the
+/// granted lease again every third of the shorter of both leases, even if not watched, and so
+/// restores the time to live long before the key expires. But if Java has shortened the key, and
+/// this process is stopped or cut off from the server for so long that the last request is older
+/// than Java's lease, the key can be gone while the guard still counts on the granted lease. So
 /// beside Java readers, the promise that two holders never both see `is_held() == true` **does not
 /// hold** for a read hold whose last contact with the server is longer ago than Java's lease; such
-/// a pause has lasted for two thirds of it at least. Read leases of no more than Java's, as the
-/// default is, are not affected. Where Java's `lockWatchdogTimeout` is not 30 s, set
+/// a pause has lasted for at least two thirds of Java's lease. Read leases up to Java's lease, such
+/// as the default, are not affected. Where Java's `lockWatchdogTimeout` is not 30 s, set
 /// [`ClientBuilder::foreign_watchdog`](crate::ClientBuilder::foreign_watchdog).
 ///
-/// *A name is for one kind.* Redisson's `RReadWriteLock` takes a name that an `RLock` holds for
-/// free, and both then see it as theirs. This one waits for the `RLock`.
+/// *A name is for a single kind.* Redisson's `RReadWriteLock` treats a name held by an `RLock` as
+/// free, and both owners then count as holders. A `ReadWriteLock` of this crate waits for the
+/// `RLock`.
 ///
-/// *A Java reader that waits for a Java writer* is not told of that writer's downgrade, and sleeps
-/// until its lease is over. That is Java's; a writer of this crate wakes all readers.
+/// *A Java reader waiting for a Java writer* is not notified of the writer's downgrade, and sleeps
+/// until the writer's lease is over. A writer of this crate wakes all readers.
 #[derive(Clone, Debug)]
 pub struct ReadWriteLock {
     read: Lock,

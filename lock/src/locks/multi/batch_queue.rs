@@ -1,4 +1,7 @@
-//! Batches of locks, sent by several threads at the same time if there are many.
+//! Batches of locks. Several threads send many batches at the same time.
+//!
+//! Each thread relies on the handling of retries, redirections and late copies in a call. A
+//! pipeline would need a second implementation.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -6,14 +9,15 @@ use std::thread;
 
 use crate::model::sync::Mutex;
 
-/// The most threads that help the calling thread. While the server works on one batch, the client
-/// prepares the next one; in a cluster, the requests of several slots are on their way at once.
+/// The maximum number of threads besides the calling thread. While the server runs a batch, the
+/// client prepares the next batch; in a cluster, the requests for several slots are in flight
+/// together. More threads gained nothing on two cores.
 const MAX_HELPERS: usize = 3;
 
-/// How many batches a further thread needs to be worth its start.
+/// The number of batches that makes a further thread worth the start.
 const BATCHES_FOR_EACH: usize = 4;
 
-/// What is still to be sent. `None` once it is [closed](Self::close).
+/// The unsent batches. `None` once [closed](Self::close).
 pub(crate) struct BatchQueue<B>(Mutex<Option<VecDeque<B>>>);
 
 impl<B: Send> BatchQueue<B> {
@@ -21,8 +25,9 @@ impl<B: Send> BatchQueue<B> {
         Self(Mutex::new(Some(batches.into_iter().collect())))
     }
 
-    /// Calls `send` with each batch: on the calling thread, and of many batches on a few others too.
-    /// Returns when the last batch was sent. A panic of `send` goes on in the calling thread.
+    /// Calls `send` with each batch: on the calling thread, and for many batches also on up to
+    /// [`MAX_HELPERS`] threads. Returns after the last batch. A panic of `send` resumes on the
+    /// calling thread.
     pub(crate) fn run(&self, send: impl Fn(B) + Sync) {
         let send_all = || {
             while let Some(batch) = self.pop() {
@@ -33,7 +38,7 @@ impl<B: Send> BatchQueue<B> {
         thread::scope(|scope| {
             let start = || {
                 let thread = thread::Builder::new().name("lock-member".to_owned());
-                // Without a helper, the other threads send its batches.
+                // Without a helper, the running threads send all batches.
                 thread.spawn_scoped(scope, send_all).ok()
             };
             let started: Vec<_> = (0..helpers).filter_map(|_| start()).collect();
@@ -44,14 +49,14 @@ impl<B: Send> BatchQueue<B> {
         });
     }
 
-    /// Adds what is to be sent too, unless the queue is closed.
+    /// Adds batches, unless the queue is closed.
     pub(crate) fn push(&self, batches: impl IntoIterator<Item = B>) {
         if let Some(queue) = &mut *self.0.lock() {
             queue.extend(batches);
         }
     }
 
-    /// Nothing more is sent but what is being sent.
+    /// Drops the unsent batches. A batch in flight is not affected.
     pub(crate) fn close(&self) {
         *self.0.lock() = None;
     }

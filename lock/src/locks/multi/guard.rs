@@ -21,20 +21,20 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::panics;
 
-/// All locks of a [`MultiLock`](crate::MultiLock), held. Dropping it releases all of them.
+/// All locks of a [`MultiLock`](crate::MultiLock), held. Dropping the guard releases all locks.
 ///
-/// It does for all of them together what a [`LockGuard`](crate::LockGuard) does for one. It belongs
-/// to the thread that made the acquire, or to an [owner](crate::MultiLock::with_owner), and then it
-/// can be sent to another thread.
+/// The guard does for all locks together the same as a [`LockGuard`](crate::LockGuard) for a single
+/// lock. The guard belongs to the acquiring thread, or to an [owner](crate::MultiLock::with_owner);
+/// an owner's guard can be sent to another thread.
 ///
-/// When one of the locks is lost, all are: the others are released at once, in the background, even
-/// if no method of the guard is called.
+/// The loss of a lock is the loss of all: the remaining locks are released at once, in the
+/// background, even if no method of the guard is called.
 ///
-/// **Drop.** It does not wait for the servers' [answers](crate::guide::dropping), unless a release
-/// carries dozens of locks, and takes one command timeout at most. Releases are sent to different servers at the same time, from threads
-/// that end with the call. After one that could not be sent, the other locks of that server are
-/// released in the background. So is whatever is not acknowledged. It never panics.
-/// [`unlock`](Self::unlock) waits for the answers.
+/// **Drop.** A drop does not wait for the servers' [answers](crate::guide::dropping), unless a
+/// release carries dozens of locks. A drop takes at most the command timeout, and never panics.
+/// Releases are sent to different servers at the same time, from threads that end with the call.
+/// After a failed send, the remaining locks of the same server are released in the background, as
+/// are all locks without an acknowledgement. [`unlock`](Self::unlock) waits for the answers.
 ///
 /// ```
 /// use wheellock::Client;
@@ -53,13 +53,13 @@ pub struct MultiGuard<T = ThisThread> {
     held: Arc<HeldLocks>,
     names: Vec<LockName>,
     lost: LossSignal,
-    /// Of one of the clients, whose hold is lost before its thread ends.
+    /// The waker thread of a member's client. The client's hold is lost before the thread ends.
     wakers: Arc<WakerThread>,
     _tied: PhantomData<T>,
 }
 
 impl<T> MultiGuard<T> {
-    /// An error if one of them is lost already. Then all are released.
+    /// If a lock is lost already, returns an error and releases all locks.
     pub(crate) fn new(guards: RawGuards) -> Result<Self, Error> {
         let names: Vec<LockName> = guards.values().map(|guard| guard.lock_name().clone()).collect();
         let first = names.first().map(LockName::shown).unwrap_or_default();
@@ -91,21 +91,21 @@ impl<T> MultiGuard<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - one of them is not held any more. The error names it and the reason. The
-    /// others are released in the background.
+    /// [`Error::Lost`] - a lock is not held any more. The error names the lock and the reason. The
+    /// remaining locks are released in the background.
     pub fn check(&self) -> Result<(), Error> {
         self.held.check()
     }
 
-    /// How long all of them are held for certain, without a further renewal: the shortest of their
-    /// times. Local: no round trip.
+    /// How long all locks are held for certain, without a further renewal: the shortest of the
+    /// members' times. Local: no round trip.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// Asks the server to keep each of the locks for `lease` from now on, one after the other, and
-    /// waits for the replies. As [`LockGuard::extend`](crate::LockGuard::extend).
+    /// Extends each lease to at least `lease` from now on, in sequence, and waits for the replies.
+    /// As [`LockGuard::extend`](crate::LockGuard::extend).
     ///
     /// ```
     /// use std::time::Duration;
@@ -123,25 +123,25 @@ impl<T> MultiGuard<T> {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`](crate::LockGuard::extend), for the first lock that has one. The
-    /// locks before it may have the new lease.
+    /// As [`LockGuard::extend`](crate::LockGuard::extend), for the first failed lock. Earlier locks
+    /// may have the new lease.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.held.extend(Extension::Lease(Lease::new(lease)?))
     }
 
-    /// From now on the watchdog renews all of the locks until the guard is gone. As
+    /// From now on the watchdog renews all locks until the guard is gone. As
     /// [`LockGuard::watch`](crate::LockGuard::watch).
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::watch`](crate::LockGuard::watch), for the first lock that has one. The locks
-    /// before it are watched.
+    /// As [`LockGuard::watch`](crate::LockGuard::watch), for the first failed lock. Earlier locks
+    /// are watched.
     pub fn watch(&self) -> Result<(), Error> {
         self.held.extend(Extension::Watched)
     }
 
-    /// A channel that gets one message when the first of them is lost: the reason. It closes
-    /// without a message when the guard is dropped.
+    /// A channel for the first loss of a lock: receives the reason as a single message. The channel
+    /// closes without a message when the guard is dropped.
     ///
     /// ```
     /// use wheellock::{Client, LostReason};
@@ -159,8 +159,8 @@ impl<T> MultiGuard<T> {
         self.lost.channel(|listener| self.held.add_listener(listener))
     }
 
-    /// A future that is ready when the first of them is lost, with the reason, or when the guard is
-    /// gone, with `None`. See [`LostFuture`].
+    /// A future for the first loss of a lock: resolves with the reason, or with `None` when the
+    /// guard is gone. See [`LostFuture`].
     ///
     /// ```
     /// use wheellock::{Client, LostFuture};
@@ -176,46 +176,46 @@ impl<T> MultiGuard<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    /// [`Error::Thread`] - the operating system refused the thread to wake the task. Transient.
     pub fn lost_future(&self) -> Result<LostFuture, Error> {
         let listen = |listener| self.held.add_listener(listener);
         Ok(LostFuture::of(self.lost.awaited_end(&self.wakers, listen)?))
     }
 
-    /// A channel that gets one message when somebody [asks](crate::Lock::ask) for one of the locks. As
-    /// [`LockGuard::revocation`](crate::LockGuard::revocation).
+    /// A channel for a [request](crate::Lock::ask) to release any of the locks: receives a single
+    /// message. As [`LockGuard::revocation`](crate::LockGuard::revocation).
     #[must_use]
     pub fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.signal())
     }
 
-    /// Whether somebody has asked for one of the locks. As
+    /// Whether a request to release any of the locks was received. As
     /// [`LockGuard::is_asked`](crate::LockGuard::is_asked).
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.signal().is_some_and(|signal| signal.is_asked())
     }
 
-    /// A future that is ready when somebody asks for one of the locks. As
+    /// A future for a request to release any of the locks. As
     /// [`LockGuard::revocation_future`](crate::LockGuard::revocation_future).
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    /// [`Error::Thread`] - the operating system refused the thread to wake the task. Transient.
     pub fn revocation_future(&self) -> Result<RevocationFuture, Error> {
         RevocationFuture::of(self.signal(), &self.wakers)
     }
 
-    /// The names of the locks, ordered by server and name, and truncated if they are very long. A
-    /// lock that was given twice is listed once.
+    /// The names of the locks, ordered by server and name, and truncated if very long. A lock given
+    /// twice is listed once.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.names.iter().map(LockName::shown).collect()
     }
 
     /// The [fencing tokens](crate::FencedGuard::token), in the order of [`names`](Self::names);
-    /// `None` for a lock that is not a fenced lock and whose token was not
-    /// [drawn](Self::draw_tokens). Local: no round trip.
+    /// `None` for a lock that is not fenced and has no [drawn](Self::draw_tokens) token. Local: no
+    /// round trip.
     #[must_use]
     pub fn tokens(&self) -> Vec<Option<u64>> {
         let mut tokens = self.held.tokens();
@@ -223,8 +223,8 @@ impl<T> MultiGuard<T> {
         tokens
     }
 
-    /// The fencing token of each lock, in the order of [`names`](Self::names). One round trip for each
-    /// lock that has no token yet, one after the other. As
+    /// The fencing token of each lock, in the order of [`names`](Self::names). Costs a round trip
+    /// for each lock without a token, in sequence. As
     /// [`LockGuard::draw_token`](crate::LockGuard::draw_token).
     ///
     /// ```
@@ -237,19 +237,19 @@ impl<T> MultiGuard<T> {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::draw_token`](crate::LockGuard::draw_token): the first error. The tokens that
-    /// were drawn before stay with their locks.
+    /// As [`LockGuard::draw_token`](crate::LockGuard::draw_token): the first error. Locks retain
+    /// the tokens drawn before.
     pub fn draw_tokens(&self) -> Result<Vec<u64>, Error> {
         self.held.draw_tokens()
     }
 
-    /// Releases all of them, even if one cannot be released, and returns the outcome. `Ok` means
-    /// that all were held until now and are free. If one was lost before, the others are released
-    /// in the background.
+    /// Releases all locks, even after a failed release, and returns the outcome. `Ok` means: all
+    /// locks were held until now and are free. If a lock was lost before, the remaining locks are
+    /// released in the background.
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): the first error of any.
+    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): the first error of any lock.
     pub fn unlock(self) -> Result<(), Error> {
         let held = self.check();
         let released = release_all(self.held.close(), ReleaseMode::Answered);
@@ -259,7 +259,7 @@ impl<T> MultiGuard<T> {
 
 impl<T> Drop for MultiGuard<T> {
     fn drop(&mut self) {
-        // A release that fails is queued. If the clock panics, each guard is dropped.
+        // A failed release is queued. If the clock panics, each guard is dropped.
         let guards = self.held.close();
         panics::catch_panic(|| drop(release_all(guards, ReleaseMode::OnDrop)));
     }

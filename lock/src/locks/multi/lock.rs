@@ -1,4 +1,4 @@
-//! A lock of several locks: all of them or none, without a deadlock whatever their order.
+//! A lock of several locks: all or none, without a deadlock in any order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,37 +16,35 @@ use crate::model::kind::Kind;
 use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
 
-/// Several locks that are acquired together: all of them, or none. Cheap to clone and to share; it
-/// holds nothing by itself.
+/// Several locks, acquired together: all or none. Cheap to clone and to share; only a guard holds
+/// the locks.
 ///
-/// The locks may be of any kind, of any client, and so on any server. Each excludes callers that
-/// lock it alone, and is excluded by them. A thread that holds the multi-lock may lock it again:
-/// its locks nest, if they are of a kind that nests. A lock that is given twice is locked once.
+/// The locks may be of any kind, of any client, and so on any server. A held member excludes
+/// callers of the same lock alone, and vice versa. A thread that holds the multi-lock may acquire
+/// all locks again, if the locks are of kinds that nest. A lock given twice is locked once.
 ///
-/// **Order.** The locks are acquired in the order of their servers' addresses and their names, not
-/// in the order in which they are given. So two threads that give the same locks in opposite order
-/// do not deadlock. While some locks are held, another is waited for at most 100 ms, and at most
-/// half of the shortest lease. A lock that could not be had in that time is then waited for with
-/// nothing held, and the others are acquired after it. Only if the servers' answers take longer,
-/// the bound doubles from round to round, up to 3 s. So there is no deadlock either between callers
-/// that cannot agree on an order: one server may have two addresses, and a Java
-/// `RedissonMultiLock` acquires its locks as they are given.
+/// **Order.** The locks are acquired in the order of the servers' addresses and the names, not in
+/// the given order. So two threads with the same locks in opposite order do not deadlock. While
+/// some locks are held, the rest is waited for at most 100 ms, and at most half of the shortest
+/// lease. A lock not acquired in time is then waited for with nothing held, and the rest is
+/// acquired afterwards. Only if the servers' answers take longer, the bound doubles from round to
+/// round, up to 3 s. So callers in different orders do not deadlock either: a server may have two
+/// addresses, and a Java `RedissonMultiLock` acquires locks in the given order.
 ///
-/// **Leases.** Each lock is renewed by its own client's watchdog, unless it has a
-/// [lease](Self::with_lease). A lease counts from before its lock's request was sent. The guard
-/// [is held](MultiGuard::is_held) while all locks are; when one is lost, the others are released.
-/// If the first is lost before the last is granted, all are released, and the acquire is an
-/// [`Error::Lost`].
+/// **Leases.** Each lock is renewed by the watchdog of the lock's client, unless the lock has a
+/// [lease](Self::with_lease). A lease counts from before the lock's request was sent. The guard [is
+/// held](MultiGuard::is_held) while all locks are held; after the loss of a lock, the remaining
+/// locks are released. If the first lock is lost before the last is granted, all locks are
+/// released, and the acquire fails with [`Error::Lost`].
 ///
-/// **Many.** Plain locks of one client, with one lease, no named owner and no shortest hold, are
-/// acquired and released together: a request carries up to 1,000 locks, in a cluster locks of one
-/// slot. See [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the acquire releases
-/// the others at once, and waits for the busy lock with nothing held. Then up to 64 locks are acquired
-/// one by one, as above. More than that have to be free at one instant. Locks that the caller holds
-/// already are acquired one by one.
+/// **Many.** Plain locks of a client, with the same lease, no named owner and no minimum hold, are
+/// acquired and released together: a request carries up to 1,000 locks, in a cluster locks of the
+/// same slot. See [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the acquire
+/// releases the rest at once, and waits for the busy lock with nothing held. Then up to 64 locks
+/// are acquired one at a time, as above. More locks have to be free at the same instant. Locks
+/// already held by the caller are acquired one at a time.
 ///
-/// On the servers there is nothing but the locks themselves. Redisson's `RedissonMultiLock` is the
-/// same idea.
+/// The servers store only the locks of the list. Redisson's `RedissonMultiLock` is the same idea.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,24 +65,24 @@ pub struct MultiLock<T = ThisThread> {
     guards: PhantomData<fn() -> T>,
 }
 
-/// The most names of one `lock_many`.
+/// The maximum number of names of a `lock_many`.
 const MAX_LOCKS: usize = 1_000_000;
 
 /// The longest pause between two rounds, unless set.
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
 impl MultiLock {
-    /// Combines these locks: references to [`Lock`](crate::Lock)s of any kind.
+    /// Combines `locks`: references to [`Lock`](crate::Lock)s of any kind.
     ///
-    /// An empty list is an error when the multi-lock is locked. So is a list in which one lock
-    /// would wait for another: two on one key that are of different clients or owners, or of kinds
-    /// that exclude each other, as [`Client::lock`](crate::Client::lock) and a read lock do.
+    /// An acquire of an empty list is an error. So is a list in which an acquire would deadlock:
+    /// two locks with the same key, of different clients or owners, or of mutually exclusive kinds,
+    /// such as [`Client::lock`](crate::Client::lock) and a read lock.
     #[must_use]
     pub fn new(locks: &[&dyn AnyLock]) -> Self {
         Self::of(ordered(locks.iter().map(|lock| lock.as_member()).collect()))
     }
 
-    /// The locks of these names, which `spec` makes.
+    /// Combines the locks of `names`, created by `spec`.
     pub(crate) fn of_names<N: AsRef<str>>(names: &[N], spec: impl Fn(&str) -> LockSpec) -> Self {
         if names.len() > MAX_LOCKS {
             let reason = format!("{} names are more than {MAX_LOCKS}", names.len());
@@ -101,9 +99,9 @@ impl MultiLock {
 }
 
 impl<T> MultiLock<T> {
-    /// The same locks with guards that may be sent to other threads, and that never nest. As
-    /// [`Lock::sendable`](crate::Lock::sendable) for each of them. A read and a write lock of one
-    /// name are an error then, when the multi-lock is locked: they would wait for each other.
+    /// The same locks, with guards to send to another thread. The locks never nest. As
+    /// [`Lock::sendable`](crate::Lock::sendable) for each lock. With a read and a write lock of the
+    /// same name, the acquire is then an error: the pair would deadlock.
     ///
     /// ```
     /// use wheellock::Client;
@@ -123,9 +121,9 @@ impl<T> MultiLock<T> {
         MultiLock { members, backoff: self.backoff, guards: PhantomData }
     }
 
-    /// The same locks for an owner of that name, in place of the owner that each has. The guards
-    /// can be sent to other threads. As [`Lock::with_owner`](crate::Lock::with_owner) for each of
-    /// them, so two tasks that use one name are both let in.
+    /// The same locks for the named `owner`, in place of each lock's owner. The guards can be sent
+    /// to another thread. As [`Lock::with_owner`](crate::Lock::with_owner) for each lock, so two
+    /// tasks with the same name are both let in.
     ///
     /// ```
     /// use wheellock::Client;
@@ -143,9 +141,9 @@ impl<T> MultiLock<T> {
         MultiLock { members, backoff: self.backoff, guards: PhantomData }
     }
 
-    /// The pauses between rounds, in which nothing is held: 1 to 64 ms unless set. There is none
-    /// before the second round, which waits for the lock that was missing. How often a single lock
-    /// is asked for is a setting of [that lock](crate::Lock::with_backoff).
+    /// Sets the pauses between rounds, with nothing held: 1 to 64 ms unless set. No pause precedes
+    /// the second round, which waits for the missing lock. How often a single lock is polled is a
+    /// setting of [the lock](crate::Lock::with_backoff).
     #[must_use]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
@@ -153,20 +151,20 @@ impl<T> MultiLock<T> {
     }
 
     /// The same locks, each held for `lease` and not renewed. As
-    /// [`Lock::with_lease`](crate::Lock::with_lease) for each of them.
+    /// [`Lock::with_lease`](crate::Lock::with_lease) for each lock.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.members = changed(self.members, |member| member.spec.set_lease(lease));
         self
     }
 
-    /// Locks all of them, and waits as long as it takes.
+    /// Acquires all locks, and waits without a limit.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidSetting`] for a list of locks that cannot be held together, such as a lock
-    /// by two addresses of its server: permanent, nothing is held. Otherwise as
-    /// [`Lock::lock`](crate::Lock::lock), of any of them; nothing is held then.
+    /// by two addresses of a server: permanent, nothing is held. Otherwise as
+    /// [`Lock::lock`](crate::Lock::lock), for any of the locks; nothing is held then.
     pub fn lock(&self) -> Result<MultiGuard<T>, Error> {
         match self.try_lock_with(Wait::forever())? {
             Some(guard) => Ok(guard),
@@ -175,8 +173,8 @@ impl<T> MultiLock<T> {
         }
     }
 
-    /// Locks all of them if they are free: one attempt for each, no wait. `None` if another owner
-    /// has one.
+    /// Acquires all locks if free: a single try for each lock, no wait. `None` if another owner
+    /// holds any of the locks.
     ///
     /// # Errors
     ///
@@ -185,8 +183,8 @@ impl<T> MultiLock<T> {
         self.try_lock_with(Wait::none())
     }
 
-    /// Locks all of them, and waits for [at most](Wait::at_most) `limit` in total. `None` if that
-    /// was not enough.
+    /// Acquires all locks, and waits for [at most](Wait::at_most) `limit` in total. `None` if the
+    /// wait ends without the locks.
     ///
     /// # Errors
     ///
@@ -195,7 +193,8 @@ impl<T> MultiLock<T> {
         self.try_lock_with(limit)
     }
 
-    /// Locks all of them, and waits [until](Wait::until) `deadline`. `None` if that was not enough.
+    /// Acquires all locks, and waits [until](Wait::until) `deadline`. `None` if the wait ends
+    /// without the locks.
     ///
     /// # Errors
     ///
@@ -204,8 +203,8 @@ impl<T> MultiLock<T> {
         self.try_lock_with(deadline)
     }
 
-    /// Locks all of them, and waits as long as [`wait`](Wait) says. `None` if that was not enough,
-    /// and a server has answered that another owner has one of them.
+    /// Acquires all locks, and waits as long as [`wait`](Wait) says. `None` if the wait ends
+    /// without the locks, and a server has reported another owner of any of the locks.
     ///
     /// # Errors
     ///
@@ -217,15 +216,16 @@ impl<T> MultiLock<T> {
     ) -> Result<Option<MultiGuard<T>>, Error> {
         let members = self.members()?;
         let clock = members.first().ok_or_else(no_locks)?.clock()?;
-        // What can never be held together is an error before anything is sent.
+        // Invalid settings are an error before anything is sent.
         members.iter().try_for_each(MemberLock::check)?;
         let wait = wait.into().begin(&*clock);
         let acquire = MultiAcquire { members, clock, backoff: self.backoff };
         acquire.acquire(wait)?.map(MultiGuard::new).transpose()
     }
 
-    /// Acquires the free locks of the list: one try for each lock, no wait. `None` if no lock is free.
-    /// The guard holds these locks, and its [`names`](MultiGuard::names) are theirs.
+    /// Acquires the free locks of the list: a single try for each lock, no wait. `None` if no lock
+    /// is free. The guard holds the acquired locks, and [`names`](MultiGuard::names) lists only
+    /// these.
     ///
     /// ```
     /// use wheellock::Client;
@@ -251,7 +251,7 @@ impl<T> MultiLock<T> {
         acquire.acquire_available()?.map(MultiGuard::new).transpose()
     }
 
-    /// Whether the calling thread, or each lock's owner, holds all of them for certain. Local: no
+    /// Whether the calling thread, or each lock's owner, holds all locks for certain. Local: no
     /// round trip.
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
@@ -273,18 +273,19 @@ fn changed(
     Ok(members.into())
 }
 
-/// The locks in the order in which all clients acquire them, each once.
+/// The locks in the acquire order of all clients, without duplicates. An error for an empty list,
+/// and for locks that exclude each other.
 fn ordered(mut members: Vec<MemberLock>) -> Result<Arc<[MemberLock]>, Error> {
     if members.is_empty() {
         return Err(no_locks());
     }
-    // On one key the write lock comes first, as a reader cannot become a writer.
+    // On the same key the write lock precedes, as a reader cannot become a writer.
     members.sort_by_cached_key(|member| {
         (member.server.clone(), member.key(), member.spec.kind == Kind::Read)
     });
     let mut different: Vec<MemberLock> = Vec::with_capacity(members.len());
     for member in members {
-        // The list is sorted: those on one key are neighbours.
+        // The list is sorted: locks with the same key are neighbours.
         let of_key = || different.iter().rev().take_while(|other| other.same_key(&member));
         if of_key().any(|other| other.same_lock(&member)) {
             continue;

@@ -1,4 +1,7 @@
-//! The members of a multi-lock that are plain locks of one client: they are acquired in batches.
+//! The plain locks of a client as members of a multi-lock, acquired in batches.
+//!
+//! Each lock has a separate hold, try and release, like a lock alone. Only the request and the
+//! reply are shared, so late copies, renewals and losses need no second mechanism.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -22,17 +25,17 @@ use crate::model::wait::WaitSpec;
 use crate::store::Store;
 use crate::store::retry::RetryLimit;
 
-/// The most locks of one request. A server needs about 3 us for each.
+/// The maximum number of locks in a request. A server needs about 3 us for each lock.
 pub(crate) const MAX_BATCH: usize = 1000;
 
-/// That all members are plain locks of this client, with one holder and one lease.
+/// Proof that all members are plain locks of this client, with the same holder and lease.
 pub(crate) struct PlainLocks {
     core: Arc<ClientCore>,
     holder: LocalHolder,
 }
 
 impl PlainLocks {
-    /// `None` if the members are acquired one by one.
+    /// `None` if the members have to be acquired one at a time.
     pub(crate) fn of(members: &[MemberLock]) -> Result<Option<Self>, Error> {
         let [first, _, ..] = members else { return Ok(None) };
         if matches!(first.owner, Some(LocalHolder::Named(_))) {
@@ -55,8 +58,9 @@ impl PlainLocks {
         Ok(Some(Self { core: first.spec.core()?, holder: first.holder() }))
     }
 
-    /// Acquires the members at `positions`, one try for each, and adds their guards to `partial`.
-    /// Returns the positions of the busy locks. Of all or none, a busy lock ends the acquire.
+    /// Acquires the members at `positions`, with a single try for each, and adds the guards to
+    /// `partial`. Returns the positions of the busy locks. With `all_or_none`, a busy lock ends the
+    /// acquire.
     pub(crate) fn acquire(
         &self,
         acquire: &MultiAcquire<'_>,
@@ -70,7 +74,7 @@ impl PlainLocks {
         let mark = self.core.watchdog.releases.ledger().mark();
         let request = BatchRequest { locks: self, acquire, wait, is_one_try, mark, all_or_none };
         let mut busy = Vec::new();
-        // 1. What the holder has nests, one by one.
+        // 1. Locks of the holder nest, one at a time.
         let (own, others): (Vec<usize>, Vec<usize>) =
             positions.into_iter().partition(|position| self.is_own(acquire, *position));
         for position in own {
@@ -83,7 +87,8 @@ impl PlainLocks {
         if all_or_none && !busy.is_empty() {
             return Ok(busy);
         }
-        // 2. The others, batch by batch. Several threads send them and collect their answers.
+        // 2. The remaining locks, in batches. Several threads send the batches and collect the
+        // answers.
         let queue = BatchQueue::new(in_batches(&self.core.store, acquire.members, others, false));
         let collected = Mutex::new((partial, busy, Ok(())));
         queue.run(|batch| {
@@ -108,7 +113,7 @@ impl PlainLocks {
         result.map(|()| busy)
     }
 
-    /// Whether the holder has the lock, or the client has cached it.
+    /// Whether the holder has the lock, or the client has cached the lock.
     fn is_own(&self, acquire: &MultiAcquire<'_>, position: usize) -> bool {
         let name = acquire.members.get(position).and_then(|member| member.spec.name().ok());
         name.is_some_and(|name| {
@@ -117,38 +122,38 @@ impl PlainLocks {
     }
 }
 
-/// What is the same for all batches of an acquire.
+/// The common state of all batches of an acquire.
 struct BatchRequest<'a> {
     locks: &'a PlainLocks,
     acquire: &'a MultiAcquire<'a>,
     wait: WaitSpec<'a>,
-    /// Whether the acquire does not wait: then a refusal that a release of this client explains says
-    /// nothing.
+    /// Whether the acquire does not wait. A refusal explained by a release of this client is then
+    /// inconclusive.
     is_one_try: bool,
-    /// Releases that began before may explain a refusal.
+    /// Releases begun before `mark` may explain a refusal.
     mark: ReleaseNo,
     all_or_none: bool,
 }
 
-/// Locks that one request is for, by their positions.
+/// The locks of a request, by position.
 #[derive(Clone)]
 struct Batch {
     positions: Vec<usize>,
-    /// Whether they were refused before, and the releases of this client have ended since.
+    /// Whether the locks were refused before, and the releases of this client have ended since.
     is_asked_again: bool,
 }
 
-/// What has become of a batch.
+/// The result of a batch.
 #[derive(Default)]
 struct BatchAnswer {
     guards: Vec<(usize, RawGuard)>,
     busy: Vec<usize>,
-    /// What is to be sent in other batches.
+    /// Locks to send in further batches.
     unsent: VecDeque<Batch>,
 }
 
 impl BatchRequest<'_> {
-    /// An error if the acquire was cancelled, or its time is over.
+    /// An error if the acquire was cancelled or has timed out.
     fn check_time(&self) -> Result<(), Error> {
         let Self { locks, acquire, wait, .. } = self;
         if is_cancelled(wait.cancel) {
@@ -170,8 +175,8 @@ impl BatchRequest<'_> {
         let (guards, refused) = match acquire_many(core, &specs, holder, wait, all_or_none)? {
             ManyAcquired::Answered { guards, busy } => (guards, busy),
             ManyAcquired::SeveralSlots => {
-                // The store knows by now that the server separates slots. If the names are of one
-                // slot already, each gets a request.
+                // By now the store knows that the server separates slots. If all names are of the
+                // same slot already, each name gets a request.
                 let (store, members) = (&core.store, acquire.members);
                 let mut unsent = in_batches(store, members, positions.clone(), is_asked_again);
                 if unsent.len() == 1 {
@@ -185,7 +190,7 @@ impl BatchRequest<'_> {
         let granted = guards.into_iter().filter_map(|(index, guard)| Some((at(index)?, guard)));
         let guards = granted.collect();
         let refused: Vec<usize> = refused.into_iter().filter_map(at).collect();
-        // A release of this client may have been on its way when the server refused a lock.
+        // A release of this client may have been in flight when the server refused a lock.
         let (again, busy) = if self.is_one_try && !is_asked_again {
             self.after_own_releases(positions, refused)
         } else {
@@ -203,8 +208,8 @@ impl BatchRequest<'_> {
         Ok(BatchAnswer { guards, busy, unsent })
     }
 
-    /// Waits for the releases of this client that may explain the refusals. Returns what is to be
-    /// asked for again, and what is busy.
+    /// Waits for the releases of this client that may explain the refusals. Returns the positions
+    /// to try again, and the busy positions.
     fn after_own_releases(
         &self,
         positions: Vec<usize>,
@@ -218,8 +223,8 @@ impl BatchRequest<'_> {
         };
         let (again, busy): (Vec<_>, Vec<_>) = refused.into_iter().partition(is_over);
         if self.all_or_none && !again.is_empty() {
-            // Nothing of the batch was taken, and the server has named one lock: others may have
-            // been on their way too.
+            // Nothing of the batch was taken, and the server has named a single lock: further locks
+            // may have had releases in flight too.
             for position in &positions {
                 let _is_over = is_over(position);
             }
@@ -228,14 +233,14 @@ impl BatchRequest<'_> {
         (again, busy)
     }
 
-    /// Whether a release of this client explains a refusal still.
+    /// Whether a release of this client still explains a refusal.
     fn is_explained(&self, member: &MemberLock) -> bool {
         let releases = &self.locks.core.watchdog.releases;
         member.spec.name().is_ok_and(|name| releases.explain_refusal(&name, self.mark))
     }
 }
 
-/// Cuts the positions into batches, each of one slot, in their order.
+/// Splits the positions into batches of a single slot each, ordered by slot and position.
 fn in_batches(
     store: &Store,
     members: &[MemberLock],

@@ -1,4 +1,4 @@
-//! Releases the locks of a multi-lock: all of them, even if one cannot be released.
+//! Releases the locks of a multi-lock: all locks, even after a failed release.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -20,16 +20,17 @@ use crate::store::retry::RetryLimit;
 /// How the guards are released.
 #[derive(Clone, Copy)]
 pub(crate) enum ReleaseMode<'a> {
-    /// Each waits for its answer, and is sent again without one.
+    /// Each release waits for the answer, and is retried without an answer.
     Answered,
-    /// As dropping the guard does.
+    /// As the drop of a single guard.
     OnDrop,
-    /// One attempt each, until this time of the clock at most. A release that fails is queued.
+    /// A single try for each guard, until this time of the clock at most. A failed release is
+    /// queued.
     Once(Option<(&'a dyn Clock, Instant)>),
 }
 
 impl ReleaseMode<'_> {
-    /// How long one request may take from now on.
+    /// How long a request may take from now on.
     fn timeout(self) -> Duration {
         match self {
             Self::Once(Some((clock, end))) => end.saturating_duration_since(clock.now()),
@@ -58,7 +59,7 @@ impl ReleaseMode<'_> {
         }
     }
 
-    /// Releases them one by one. After a release that was not answered the others are queued.
+    /// Releases the batch lock by lock. After an unanswered release the rest is queued.
     fn release_each(self, releases: Vec<ReleaseInProgress>) -> Result<(), Error> {
         let (mut result, mut answers) = (Ok(()), true);
         for mut release in releases {
@@ -78,21 +79,21 @@ impl ReleaseMode<'_> {
     }
 }
 
-/// Releases all, in the opposite order of the acquire, and returns the first error.
+/// Releases all guards, in the reverse order of the acquire, and returns the first error.
 ///
-/// On one server, plain locks are released in batches and other locks one after the other. Different
-/// servers are told at the same time, so that a server that hangs delays no other.
+/// On a server, plain locks are released in batches, all further locks in sequence. Releases for
+/// different servers are sent at the same time, so a hanging server delays no other server.
 pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<(), Error> {
     let mut servers: Vec<Vec<RawGuard>> = Vec::new();
     for guard in guards.into_values().rev() {
-        // All guards of a server are of one client.
+        // Group by client: all guards of a client are on the same server.
         let is_same = |of: &&mut Vec<RawGuard>| of.first().is_some_and(|it| it.same_client(&guard));
         match servers.iter_mut().find(is_same) {
             Some(of) => of.push(guard),
             None => servers.push(vec![guard]),
         }
     }
-    // The calling thread takes one server. The others get a thread each, and mostly there are none.
+    // The calling thread serves one server. Every other server gets a thread; mostly there is none.
     let Some(own) = servers.pop() else {
         return Ok(());
     };
@@ -103,21 +104,22 @@ pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<()
             let thread = thread::Builder::new().name("lock-member".to_owned());
             match thread.spawn_scoped(scope, move || release_on_server(guards, mode)) {
                 Ok(other) => others.push(other),
-                // The closure is dropped here, and its guards with it, which releases them.
+                // The closure is dropped here, and with the closure the guards, which releases the
+                // locks.
                 Err(error) => result = Err(Error::Thread { reason: error.into() }),
             }
         }
         result = result.and(release_on_server(own, mode));
         for other in others {
-            // A panic would have dropped the guards of that thread, which releases them.
+            // A panic has dropped the guards of the thread, which releases the locks.
             result = result.and(other.join().map_err(drop_payload).unwrap_or(Ok(())));
         }
         result
     })
 }
 
-/// After a release that was not answered the others of that server are queued: each would wait for
-/// as long.
+/// Releases the guards of a server. After an unanswered release the rest is queued, as each further
+/// release would wait for as long: a hanging server costs a single timeout.
 fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(), Error> {
     let (plain, others): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(RawGuard::is_released_in_batch);
@@ -145,8 +147,8 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
     result
 }
 
-/// Ends the holds, and returns them in batches of one slot each. A hold that was lost before is an
-/// error.
+/// Ends the holds, and returns the releases in batches of a single slot each. The loss of a hold
+/// before is an error in `result`.
 fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<ReleaseInProgress>> {
     let mut open: BTreeMap<u16, Vec<ReleaseInProgress>> = BTreeMap::new();
     let mut full = Vec::new();
