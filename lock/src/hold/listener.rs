@@ -13,7 +13,7 @@ use crate::model::sync::Mutex;
 
 /// Notified of the events of a hold, and dropped without a call when the hold is released.
 ///
-/// Called with no lock held, on any thread, also on a ticker or a renewal thread: a listener does
+/// Called without the lock of the hold, on any thread, also on a ticker or a renewal thread: a listener does
 /// not wait, reads no clock, and drops nothing that might do either.
 pub(crate) trait HoldListener: fmt::Debug + Send + Sync {
     /// A hold of this listener is lost. The last call.
