@@ -68,18 +68,18 @@ const HISTOGRAMS: [(&str, &str); 4] = [
 /// Publishes the counts of one client.
 #[derive(Debug)]
 pub(crate) struct MetricsPublisher {
-    shared: Arc<Shared>,
+    shared: Arc<PublisherShared>,
     thread: ThreadId,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct PublisherShared {
+    state: Mutex<PublisherState>,
     panics: AtomicU64,
 }
 
 #[derive(Debug)]
-struct State {
+struct PublisherState {
     /// The thread's parker. `None` once the thread has ended: a manual clock waits for every
     /// parker.
     parker: Option<Parker>,
@@ -105,8 +105,8 @@ impl MetricsPublisher {
         let parker = Parker::new();
         // Returns at once. With this call, a manual clock knows the thread before the thread runs.
         park(&*clock, &parker, Some(clock.now()), None);
-        let state = State { parker: Some(parker.clone()), waiting: Vec::new(), ends: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), panics: AtomicU64::new(0) });
+        let state = PublisherState { parker: Some(parker.clone()), waiting: Vec::new(), ends: false };
+        let shared = Arc::new(PublisherShared { state: Mutex::new(state), panics: AtomicU64::new(0) });
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("lock-metrics".to_owned())
@@ -155,7 +155,7 @@ impl MetricsPublisher {
     }
 }
 
-impl Shared {
+impl PublisherShared {
     fn run(&self, sources: &Sources, clock: &dyn Clock, parker: &Parker) {
         let mut published = Published::default();
         self.describe();

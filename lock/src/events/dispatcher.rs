@@ -37,7 +37,7 @@ pub(crate) const LAST_DELIVERIES: Duration = Duration::from_secs(5);
 /// Accepts the reports of one client, and delivers them to its callbacks.
 #[derive(Debug)]
 pub(crate) struct EventDispatcher {
-    shared: Arc<Shared>,
+    shared: Arc<DispatcherShared>,
     thread: Option<Thread>,
 }
 
@@ -49,7 +49,7 @@ struct Thread {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DispatcherShared {
     callbacks: Callbacks,
     clock: Arc<dyn Clock>,
     queue: Mutex<EventQueue>,
@@ -96,7 +96,7 @@ impl EventDispatcher {
             // runs.
             park(&*clock, parker, Some(clock.now()), None);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DispatcherShared {
             callbacks,
             clock,
             queue: Mutex::new(EventQueue { reports: VecDeque::new(), parker, deliver_until: None }),
@@ -209,7 +209,7 @@ impl Drop for EventDispatcher {
     }
 }
 
-impl Shared {
+impl DispatcherShared {
     fn push(&self, report: Report) {
         let mut queue = self.queue.lock();
         let Some(parker) = queue.parker.clone().filter(|_| queue.reports.len() < MAX_QUEUED) else {
@@ -291,7 +291,7 @@ impl Shared {
     }
 }
 
-fn spawn(shared: &Arc<Shared>) -> Result<Thread, Error> {
+fn spawn(shared: &Arc<DispatcherShared>) -> Result<Thread, Error> {
     let (ends, ended) = bounded::<Infallible>(0);
     let worker = Arc::clone(shared);
     let thread = thread::Builder::new()

@@ -15,7 +15,7 @@ use crate::events::acquires::MetricsLabel;
 use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder};
 use crate::hold::listener::{HoldListener, LossSender};
 use crate::hold::revocation::Revocation;
-use crate::hold::state::{ColdFields, ListenerId, Loss, State, TimerSlot};
+use crate::hold::state::{ColdFields, ListenerId, Loss, HoldState, TimerSlot};
 use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -48,7 +48,7 @@ pub(crate) struct Hold {
     validity: Validity,
     /// Until when a copy of the acquire may still arrive. Boxed, as hardly any hold has a deadline.
     late_copy_deadline: Option<Box<ServerTime>>,
-    state: Mutex<State>,
+    state: Mutex<HoldState>,
     /// Zero, unless a renewal has become due since the last grant: one if the renewal has no
     /// answer, and more after a refusal by the server, by the number of the code.
     unanswered: AtomicU8,
@@ -91,7 +91,7 @@ impl Hold {
             has_named_holder,
             validity: Validity::new(sent_at, lease.valid_until(sent_at)),
             late_copy_deadline: late_copy_deadline.map(Box::new),
-            state: Mutex::new(State::new(thread, lease, watched, watched || shares_its_key, cold)),
+            state: Mutex::new(HoldState::new(thread, lease, watched, watched || shares_its_key, cold)),
             unanswered: AtomicU8::new(0),
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),
@@ -201,7 +201,7 @@ impl Hold {
         may
     }
 
-    fn may_be_reused(&self, state: &State, lease: Lease, now: Instant) -> bool {
+    fn may_be_reused(&self, state: &HoldState, lease: Lease, now: Instant) -> bool {
         state.may_be_handed_over(lease, None)
             && !self.at_limit.load(Ordering::Relaxed)
             && self.is_fresh(now, lease)
@@ -469,7 +469,7 @@ impl Hold {
         self.since_of(&self.state.lock())
     }
 
-    fn since_of(&self, state: &State) -> Instant {
+    fn since_of(&self, state: &HoldState) -> Instant {
         self.at_nanos(state.held_since())
     }
 
@@ -483,7 +483,7 @@ impl Hold {
         self.long_at_of(&self.state.lock(), long)
     }
 
-    fn long_at_of(&self, state: &State, long: Option<Duration>) -> Option<Instant> {
+    fn long_at_of(&self, state: &HoldState, long: Option<Duration>) -> Option<Instant> {
         let at = self.since_of(state).checked_add(long?)?;
         (!self.long_reported.load(Ordering::Relaxed)).then_some(at)
     }
@@ -665,7 +665,7 @@ impl Hold {
         self.reason(&self.state.lock())
     }
 
-    fn reason(&self, state: &State) -> LostReason {
+    fn reason(&self, state: &HoldState) -> LostReason {
         // Relaxed: the flags only choose the reason in a report.
         if state.watched == 0 {
             // The hold was not to be renewed.

@@ -10,10 +10,10 @@ use crate::model::sync::{Mutex, Parker};
 
 /// The acquires of one client's named owners.
 #[derive(Debug, Default)]
-pub(crate) struct NamedAcquires(Mutex<Vec<Entry>>);
+pub(crate) struct NamedAcquires(Mutex<Vec<NamedEntry>>);
 
 #[derive(Debug)]
-struct Entry {
+struct NamedEntry {
     name: LockName,
     holder: LocalHolder,
     parker: Parker,
@@ -31,7 +31,7 @@ enum TurnState {
     Taken,
 }
 
-impl Entry {
+impl NamedEntry {
     fn is_of(&self, name: &LockName, holder: &LocalHolder) -> bool {
         self.name == *name && self.holder == *holder
     }
@@ -42,7 +42,7 @@ impl NamedAcquires {
     pub(crate) fn begin(&self, name: &LockName, holder: &LocalHolder) -> Option<NamedAcquire<'_>> {
         let LocalHolder::Named(_) = holder else { return None };
         let (name, holder, parker) = (name.clone(), holder.clone(), Parker::new());
-        self.0.lock().push(Entry {
+        self.0.lock().push(NamedEntry {
             name,
             holder,
             parker: parker.clone(),
@@ -89,8 +89,8 @@ impl NamedAcquire<'_> {
     pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
         let mut all = self.all.0.lock();
         let own = self.index(&all)?;
-        let Entry { name, holder, .. } = &all[own];
-        let is_taken = |other: &Entry| other.turn == TurnState::Taken && other.is_of(name, holder);
+        let NamedEntry { name, holder, .. } = &all[own];
+        let is_taken = |other: &NamedEntry| other.turn == TurnState::Taken && other.is_of(name, holder);
         if all.iter().any(is_taken) {
             all[own].turn = TurnState::Awaited;
             return None;
@@ -104,12 +104,12 @@ impl NamedAcquire<'_> {
         let mut all = self.all.0.lock();
         let Some(own) = self.index(&all) else { return };
         all[own].turn = TurnState::Idle;
-        let Entry { name, holder, .. } = &all[own];
-        let waits = |other: &&Entry| other.turn == TurnState::Awaited && other.is_of(name, holder);
+        let NamedEntry { name, holder, .. } = &all[own];
+        let waits = |other: &&NamedEntry| other.turn == TurnState::Awaited && other.is_of(name, holder);
         all.iter().filter(waits).for_each(|other| other.parker.unpark());
     }
 
-    fn index(&self, all: &[Entry]) -> Option<usize> {
+    fn index(&self, all: &[NamedEntry]) -> Option<usize> {
         all.iter().position(|entry| entry.parker.is(&self.parker))
     }
 }

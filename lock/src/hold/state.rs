@@ -14,7 +14,7 @@ use crate::model::sync::thread::ThreadId;
 /// The holder and the guards of a hold, its place on the wheel, and its end.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "none depends on another")]
-pub(crate) struct State {
+pub(crate) struct HoldState {
     /// `None` if the holder has a name, in the [`ColdFields`], or is the thread with the guard.
     pub(crate) thread: Option<ThreadId>,
     pub(crate) guards: u32,
@@ -37,7 +37,7 @@ pub(crate) struct State {
     pub(crate) cold: Option<Box<ColdFields>>,
 }
 
-impl State {
+impl HoldState {
     /// How the hold was lost; `None` if not lost.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.cold.as_ref().and_then(|cold| cold.lost)
@@ -106,7 +106,7 @@ pub(crate) struct Loss {
     pub(crate) first: bool,
 }
 
-impl State {
+impl HoldState {
     pub(crate) fn new(
         thread: Option<ThreadId>,
         lease: Lease,

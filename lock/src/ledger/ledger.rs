@@ -46,7 +46,7 @@ pub(crate) enum Stage {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ReleaseEntry {
     release: Release,
     /// The hash of the name.
     hash: u64,
@@ -67,7 +67,7 @@ struct Entry {
 ///    settled since. A release refused for good counts as settled.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    entries: BTreeMap<ReleaseNo, Box<Entry>>,
+    entries: BTreeMap<ReleaseNo, Box<ReleaseEntry>>,
     // Derived from `entries`; tests compute these fields again.
     /// Releases by the hash of the name. Two names with one hash count as the same name, so an
     /// acquire may be repeated needlessly.
@@ -150,7 +150,7 @@ const MAX_NAME_BYTES: usize = 64 << 20;
 /// about a millisecond.
 pub(crate) const ROUND: usize = 100;
 
-impl Entry {
+impl ReleaseEntry {
     fn due(&self) -> Option<(ServerId, Instant)> {
         match (self.stage, &self.schedule) {
             (Stage::Queued(server), Some(schedule)) => Some((server, schedule.due)),
@@ -186,7 +186,7 @@ impl Entry {
 }
 
 impl Counts {
-    fn of(entry: &Entry) -> Self {
+    fn of(entry: &ReleaseEntry) -> Self {
         let mut counts = Self::default();
         match entry.stage {
             Stage::InServerQueue => counts.in_server_queue = 1,
@@ -217,14 +217,14 @@ impl Ledger {
         ReleaseNo(self.last)
     }
 
-    fn derive(&mut self, no: ReleaseNo, entry: &Entry) {
+    fn derive(&mut self, no: ReleaseNo, entry: &ReleaseEntry) {
         if let Some((server, due)) = entry.due() {
             self.due.entry(server).or_default().insert((due, no));
         }
         self.counts = self.counts.zip(Counts::of(entry), usize::saturating_add);
     }
 
-    fn underive(&mut self, no: ReleaseNo, entry: &Entry) {
+    fn underive(&mut self, no: ReleaseNo, entry: &ReleaseEntry) {
         if let Some((server, due)) = entry.due()
             && let Some(of_server) = self.due.get_mut(&server)
         {
@@ -236,20 +236,20 @@ impl Ledger {
         self.counts = self.counts.zip(Counts::of(entry), usize::saturating_sub);
     }
 
-    fn take(&mut self, no: ReleaseNo) -> Option<Box<Entry>> {
+    fn take(&mut self, no: ReleaseNo) -> Option<Box<ReleaseEntry>> {
         let entry = self.entries.remove(&no)?;
         self.by_name.remove(&(entry.hash, no));
         self.underive(no, &entry);
         Some(entry)
     }
 
-    fn put_back(&mut self, no: ReleaseNo, entry: Box<Entry>) {
+    fn put_back(&mut self, no: ReleaseNo, entry: Box<ReleaseEntry>) {
         self.by_name.insert((entry.hash, no));
         self.derive(no, &entry);
         self.entries.insert(no, entry);
     }
 
-    fn change<T>(&mut self, no: ReleaseNo, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+    fn change<T>(&mut self, no: ReleaseNo, change: impl FnOnce(&mut ReleaseEntry) -> T) -> Option<T> {
         let mut entry = self.entries.remove(&no)?;
         self.underive(no, &entry);
         let result = change(&mut entry);
@@ -259,7 +259,7 @@ impl Ledger {
     }
 
     /// Ends the release.
-    fn remove(&mut self, no: ReleaseNo) -> Option<Box<Entry>> {
+    fn remove(&mut self, no: ReleaseNo) -> Option<Box<ReleaseEntry>> {
         let entry = self.take(no)?;
         self.note_settled(entry.hash, no);
         Some(entry)
@@ -280,7 +280,7 @@ impl Ledger {
     /// Begins the release of a hold that is about to end, or of an owner that waits on the server.
     pub(crate) fn begin(&mut self, release: Release, stage: Stage) -> ReleaseNo {
         let (no, hash) = (self.draw(), self.hasher.hash_one(&release.id.name));
-        let entry = Entry { release, hash, stage, schedule: None, refused: false };
+        let entry = ReleaseEntry { release, hash, stage, schedule: None, refused: false };
         self.put_back(no, Box::new(entry));
         no
     }
@@ -468,7 +468,7 @@ impl Ledger {
     }
 
     /// Queues the release again after a pause, unless the lease has expired.
-    fn retry_later(&mut self, no: ReleaseNo, now: Instant, queued: Stage, mut entry: Box<Entry>) {
+    fn retry_later(&mut self, no: ReleaseNo, now: Instant, queued: Stage, mut entry: Box<ReleaseEntry>) {
         if entry.schedule(now).fail(now) {
             entry.stage = queued;
             self.put_back(no, entry);
@@ -482,7 +482,7 @@ impl Ledger {
     /// never acknowledged count as abandoned.
     pub(crate) fn abandon(&mut self, server: ServerId) {
         for (_, no) in self.due.get(&server).cloned().unwrap_or_default() {
-            let is_lost = |entry: Box<Entry>| u64::from(!entry.is_acknowledged());
+            let is_lost = |entry: Box<ReleaseEntry>| u64::from(!entry.is_acknowledged());
             self.abandoned += self.remove(no).map_or(0, is_lost);
         }
     }
@@ -574,7 +574,7 @@ impl Ledger {
     fn of_name<'a>(
         &'a self,
         name: &'a LockName,
-    ) -> impl Iterator<Item = (ReleaseNo, &'a Entry)> + 'a {
+    ) -> impl Iterator<Item = (ReleaseNo, &'a ReleaseEntry)> + 'a {
         let hash = self.hasher.hash_one(name);
         self.by_name
             .range((hash, ReleaseNo(0))..=(hash, ReleaseNo(u64::MAX)))

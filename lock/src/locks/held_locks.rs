@@ -36,7 +36,7 @@ pub(crate) struct HeldLocks {
     /// The name in errors.
     name: String,
     quorum_size: usize,
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
     /// Listens to each hold.
     group: Arc<GroupListener>,
 }
@@ -58,7 +58,7 @@ pub(crate) enum Extension {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GroupState {
     guards: RawGuards,
     /// Views of the guards, to read with nothing locked. Empty until the quorum is complete.
     views: Arc<[(usize, View)]>,
@@ -264,7 +264,7 @@ impl HeldLocks {
             return Ok(());
         }
         let views = match &*self.state.lock() {
-            State { lost: Some(lost), .. } => return Err(lost.clone()),
+            GroupState { lost: Some(lost), .. } => return Err(lost.clone()),
             // The quorum was never complete.
             state => Arc::clone(&state.views),
         };
@@ -337,8 +337,8 @@ impl HeldLocks {
         }
         // Report a loss first. The clock may panic.
         panics::catch_panic(|| self.is_held());
-        let closed = State { phase: Phase::Closed, ..State::default() };
-        let State { guards, phase, .. } = mem::replace(&mut *self.state.lock(), closed);
+        let closed = GroupState { phase: Phase::Closed, ..GroupState::default() };
+        let GroupState { guards, phase, .. } = mem::replace(&mut *self.state.lock(), closed);
         // Nested guards may use the holds long after this group.
         let group = self.listener();
         for guard in guards.values() {
@@ -412,7 +412,7 @@ impl HoldListener for GroupListener {
     }
 }
 
-impl State {
+impl GroupState {
     /// Ends the group with too few locks left, and releases the remaining locks: renewals end, and
     /// waiting owners can proceed. The renewal thread of each lock's client sends the release.
     fn lose(&mut self, lost: Error) {

@@ -56,20 +56,20 @@ use crate::store::listener::Listener;
 /// ```
 #[derive(Clone)]
 pub struct Memory {
-    server: Arc<Server>,
+    server: Arc<MemoryServer>,
 }
 
-struct Server {
+struct MemoryServer {
     home: HomeProcess,
     clock: Arc<dyn Clock>,
     created: Instant,
     /// The server's clock minus the underlying clock, in milliseconds.
     clock_offset: AtomicI64,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     keyspace: Keyspace,
     subscribers: Vec<MemorySubscriber>,
     next_subscriber: u64,
@@ -129,9 +129,9 @@ impl Memory {
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let created = clock.now();
-        let (clock_offset, state) = (AtomicI64::new(0), Mutex::new(State::default()));
+        let (clock_offset, state) = (AtomicI64::new(0), Mutex::new(MemoryState::default()));
         let home = HomeProcess::new();
-        Self { server: Arc::new(Server { home, clock, created, clock_offset, state }) }
+        Self { server: Arc::new(MemoryServer { home, clock, created, clock_offset, state }) }
     }
 
     /// Replaces the faults of single commands, and counts commands from zero again.
@@ -278,9 +278,9 @@ impl fmt::Debug for Memory {
 }
 
 // The state changes under locks without poisoning, and no foreign code but the clock is called.
-impl RefUnwindSafe for Server {}
+impl RefUnwindSafe for MemoryServer {}
 
-impl Server {
+impl MemoryServer {
     fn now(&self) -> ServerTime {
         let since = self.clock.now().saturating_duration_since(self.created).as_millis();
         // Relaxed: the keyspace is locked for reads and writes of the offset.
@@ -342,7 +342,7 @@ fn not_sent(reason: &str) -> Failure {
 
 /// One client's connection to a [`Memory`].
 pub(crate) struct Session {
-    server: Arc<Server>,
+    server: Arc<MemoryServer>,
     id: u64,
 }
 
@@ -492,7 +492,7 @@ impl Session {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Counts a command, and returns its fault.
     fn next_fault(&mut self, origin: Origin) -> Option<Fault> {
         let count = match origin {

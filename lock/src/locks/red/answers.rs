@@ -14,17 +14,17 @@ pub(crate) struct QuorumAnswers {
     /// The number of answers which may end the wait early.
     enough: usize,
     parker: Parker,
-    state: Mutex<State>,
+    state: Mutex<AnswersState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AnswersState {
     /// How many servers have not answered.
     unanswered: usize,
     results: Vec<Result<(), Error>>,
 }
 
-impl State {
+impl AnswersState {
     /// Whether enough servers have answered, and further answers cannot change the outcome. An
     /// early refusal does not decide the outcome while the remaining servers may still succeed.
     fn is_settled(&self, enough: usize) -> bool {
@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_millis(1);
 impl QuorumAnswers {
     /// Waits for answers of `servers` servers, of which `enough` may settle the outcome.
     pub(crate) fn new(servers: usize, enough: usize) -> Self {
-        let state = State { unanswered: servers, results: Vec::with_capacity(servers) };
+        let state = AnswersState { unanswered: servers, results: Vec::with_capacity(servers) };
         Self { enough: enough.min(servers), parker: Parker::new(), state: Mutex::new(state) }
     }
 
@@ -89,7 +89,7 @@ mod tests {
 
     /// Whether the outcome is known when these of three have answered.
     fn is_settled(answers: &[bool]) -> bool {
-        let mut state = State { unanswered: 3, results: Vec::new() };
+        let mut state = AnswersState { unanswered: 3, results: Vec::new() };
         for released in answers {
             state.unanswered -= 1;
             let refusal = Error::Refused {

@@ -36,11 +36,11 @@ pub(crate) struct QuorumAttempt {
     /// Cancels waiting acquires when the attempt has ended. Otherwise mutual waits of two acquires
     /// for a release would have no end.
     pub(crate) cancel: Receiver<()>,
-    state: Mutex<State>,
+    state: Mutex<AttemptState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AttemptState {
     /// The acquiring thread sleeps on this parker until the attempt is decided. A manual clock may
     /// wait for every parker, so the parker is dropped as soon as no thread sleeps on it.
     parker: Option<Parker>,
@@ -98,7 +98,7 @@ impl QuorumAttempt {
         parker: &Parker,
     ) -> Self {
         let (open, cancel) = bounded(0);
-        let state = State {
+        let state = AttemptState {
             parker: Some(parker.clone()),
             unanswered: (0..servers).collect(),
             sent: BTreeMap::new(),

@@ -48,7 +48,7 @@ const MAX_THREADS: usize = 4;
 pub(crate) struct Lane<T> {
     clock: Arc<dyn Clock>,
     max_queued: usize,
-    state: Mutex<State<T>>,
+    state: Mutex<LaneState<T>>,
     /// Notified when there is a request, or the lane is closed.
     changed: Condvar,
 }
@@ -62,7 +62,7 @@ struct Queued<T> {
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct LaneState<T> {
     queue: VecDeque<Queued<T>>,
     threads: usize,
     /// The number of threads with a request.
@@ -75,7 +75,7 @@ struct State<T> {
 
 impl<T: Request> Lane<T> {
     pub(crate) fn new(clock: &Arc<dyn Clock>, max_queued: usize) -> Arc<Self> {
-        let state = State {
+        let state = LaneState {
             queue: VecDeque::new(),
             threads: 0,
             busy: 0,
@@ -109,7 +109,7 @@ impl<T: Request> Lane<T> {
 
     /// Starts a thread for a further request if all threads are busy. If the system refuses the
     /// thread, the running threads do the work. Returns an error if no thread runs.
-    fn start_thread_if_needed(self: &Arc<Self>, state: &mut State<T>) -> Result<(), Refusal> {
+    fn start_thread_if_needed(self: &Arc<Self>, state: &mut LaneState<T>) -> Result<(), Refusal> {
         if state.queue.len() < state.free() || state.threads == MAX_THREADS {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl<T: Request> Lane<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T> LaneState<T> {
     /// How many threads are free for a request.
     fn free(&self) -> usize {
         self.threads - self.busy

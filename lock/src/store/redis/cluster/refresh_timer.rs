@@ -18,12 +18,12 @@ const FAILURE_LASTS: Duration = Duration::from_secs(6);
 /// One thread refreshes; any number of threads request it.
 #[derive(Debug)]
 pub(crate) struct RefreshTimer {
-    state: Mutex<State>,
+    state: Mutex<RefreshState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct RefreshState {
     requested: bool,
     running: bool,
     closed: bool,
@@ -32,7 +32,7 @@ struct State {
     failure_until: Option<Instant>,
 }
 
-impl State {
+impl RefreshState {
     fn has_recent_failure(&self) -> bool {
         self.failure_until.is_some_and(|until| SystemClock.now() < until)
     }
@@ -40,7 +40,7 @@ impl State {
 
 impl RefreshTimer {
     pub(crate) fn new() -> Self {
-        let state = State {
+        let state = RefreshState {
             requested: false,
             running: false,
             closed: false,

@@ -18,11 +18,11 @@ use crate::store::server_id::ServerId;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClusterSubscriptions {
-    state: Mutex<State>,
+    state: Mutex<ChannelOwners>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ChannelOwners {
     /// The node of each channel. `None` while no node serves the channel's slot; waiters then poll.
     owners: BTreeMap<Arc<str>, Option<ServerId>>,
     /// Nodes with unflushed commands.
@@ -64,7 +64,7 @@ impl ClusterSubscriptions {
     pub(crate) fn rebalance(&self, nodes: &RwLock<Nodes>) -> bool {
         let mut state = self.state.lock();
         let nodes = nodes.read();
-        let State { owners, unflushed } = &mut *state;
+        let ChannelOwners { owners, unflushed } = &mut *state;
         let mut all_served = true;
         for (channel, present) in owners {
             let owner = nodes.map.owner(slot_of(channel));

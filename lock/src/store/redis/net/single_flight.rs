@@ -17,7 +17,7 @@ use crate::model::sync::{Condvar, Mutex, SystemClock};
 /// number of threads is bounded.
 pub(crate) struct SingleFlight<T> {
     relaunch: Relaunch,
-    shared: Arc<Shared<T>>,
+    shared: Arc<FlightShared<T>>,
 }
 
 /// When a call without a result is started again, on a thread beside the running threads.
@@ -29,13 +29,13 @@ pub(crate) struct Relaunch {
     pub(crate) max_threads: usize,
 }
 
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct FlightShared<T> {
+    state: Mutex<FlightState<T>>,
     /// Signalled when a thread ends.
     thread_ended: Condvar,
 }
 
-struct State<T> {
+struct FlightState<T> {
     latest: Option<Arc<Flight<T>>>,
     /// Time of the last start of a thread for the latest flight.
     launched_at: Option<Instant>,
@@ -57,8 +57,8 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
 
     /// Flights with a task started again while there is no result.
     pub(crate) fn with_relaunch(relaunch: Relaunch) -> Self {
-        let state = Mutex::new(State { latest: None, launched_at: None, threads: 0 });
-        Self { relaunch, shared: Arc::new(Shared { state, thread_ended: Condvar::new() }) }
+        let state = Mutex::new(FlightState { latest: None, launched_at: None, threads: 0 });
+        Self { relaunch, shared: Arc::new(FlightShared { state, thread_ended: Condvar::new() }) }
     }
 
     /// The result of `task` for `key`, run on a thread `lock-connect`. Fails if the task fails,
@@ -101,7 +101,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T> FlightState<T> {
     /// The flight of `key`: the current flight, or a new flight.
     fn join(&mut self, key: &str) -> Arc<Flight<T>> {
         match &self.latest {
@@ -132,7 +132,7 @@ impl<T> State<T> {
 
 /// Starts a thread that sets the result, unless another thread was faster.
 fn launch<T: Send + Sync + 'static>(
-    shared: &Arc<Shared<T>>,
+    shared: &Arc<FlightShared<T>>,
     flight: &Arc<Flight<T>>,
     task: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<()> {

@@ -52,14 +52,14 @@ pub(crate) struct Calls {
     server: Arc<Server>,
     /// The sockets of the connections for calls.
     sockets: Sockets,
-    state: Mutex<State>,
+    state: Mutex<CallsState>,
     /// Signalled when no connection is in use.
     unused: Condvar,
     /// Number of unread replies that no thread waits for.
     owed: AtomicUsize,
 }
 
-struct State {
+struct CallsState {
     pool: Pool<Box<CallConnection>, Arc<WaitingCall>>,
     /// Time of the last use of a connection that has broken since.
     broke_at: Option<Instant>,
@@ -79,7 +79,7 @@ struct Owned<'a> {
 enum Idle<'a> {
     Taken(Owned<'a>),
     /// No connection is idle. While the state is locked, no connection is put back.
-    None(MutexGuard<'a, State>),
+    None(MutexGuard<'a, CallsState>),
 }
 
 /// The result of requesting a connection.
@@ -98,7 +98,7 @@ const MAX_BATCH_BYTES: usize = 16 * 1024;
 impl Calls {
     pub(crate) fn new(server: Arc<Server>, limits: Limits) -> Arc<Self> {
         let pool = Pool::new(limits);
-        let state = State { pool, broke_at: None, generation: 0, is_closed: false };
+        let state = CallsState { pool, broke_at: None, generation: 0, is_closed: false };
         Arc::new(Self {
             server,
             sockets: Sockets::default(),
@@ -311,7 +311,7 @@ impl Calls {
         Owned { calls: self, connection: Some(connection) }
     }
 
-    fn check(&self, state: &State, call_generation: CallGeneration) -> Result<(), NoReply> {
+    fn check(&self, state: &CallsState, call_generation: CallGeneration) -> Result<(), NoReply> {
         if state.is_closed || self.sockets.generation() > call_generation.0 {
             return Err(NoReply::NoConnection(Failure::Closed));
         }
@@ -450,7 +450,7 @@ impl Calls {
         false
     }
 
-    fn notify(&self, state: MutexGuard<'_, State>) {
+    fn notify(&self, state: MutexGuard<'_, CallsState>) {
         let is_unused = state.pool.is_unused();
         drop(state);
         if is_unused {
@@ -515,7 +515,7 @@ impl Drop for Calls {
     }
 }
 
-impl State {
+impl CallsState {
     fn suspect(&mut self, now: Instant) {
         self.broke_at = self.broke_at.max(Some(now));
     }

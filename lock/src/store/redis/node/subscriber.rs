@@ -44,21 +44,21 @@ pub(crate) trait RedirectSink: Send + Sync {
 
 /// A handle to the reading thread, which starts with the first channel.
 pub(crate) struct Subscriber {
-    shared: Arc<Shared>,
+    shared: Arc<SubscriberShared>,
 }
 
-struct Shared {
+struct SubscriberShared {
     server: Arc<Server>,
     redirects: Option<Weak<dyn RedirectSink>>,
     /// Locked before `state`, and never while waiting.
     writer: Mutex<Option<NonblockingWriter>>,
-    state: Mutex<State>,
+    state: Mutex<SubscriberState>,
     /// Signalled on the first channel, and on close.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct SubscriberState {
     outbox: Outbox,
     /// Channels already live when subscribed. The next flush reports these channels.
     already_live: Vec<Arc<str>>,
@@ -80,11 +80,11 @@ const SHORTEST_READ: Duration = Duration::from_millis(10);
 impl Subscriber {
     pub(crate) fn new(server: Arc<Server>, redirects: Option<Weak<dyn RedirectSink>>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SubscriberShared {
                 server,
                 redirects,
                 writer: Mutex::new(None),
-                state: Mutex::new(State::default()),
+                state: Mutex::new(SubscriberState::default()),
                 changed: Condvar::new(),
             }),
         }
@@ -157,7 +157,7 @@ impl Subscriber {
     }
 }
 
-impl Shared {
+impl SubscriberShared {
     /// Writes the commands, as far as the kernel accepts them. Without a connection, writes
     /// nothing: the next connection begins with all channels. Returns the time since when the
     /// kernel accepts nothing, if bytes are left to write.
@@ -345,7 +345,7 @@ impl From<UnexpectedReply> for io::Error {
 /// that callers could not write.
 struct Reader<'a> {
     socket: &'a Socket,
-    shared: &'a Shared,
+    shared: &'a SubscriberShared,
     received_at: Instant,
     /// Time of the PING, if nothing was received since.
     pinged_at: Option<Instant>,
@@ -353,7 +353,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(socket: &'a Socket, shared: &'a Shared) -> Self {
+    fn new(socket: &'a Socket, shared: &'a SubscriberShared) -> Self {
         let timeouts = Timeouts::of_new(shared.server.command_timeout);
         Self { socket, shared, timeouts, received_at: SystemClock.now(), pinged_at: None }
     }

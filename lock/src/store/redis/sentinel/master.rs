@@ -22,13 +22,13 @@ pub(crate) enum MasterEndpoint {
 #[derive(Debug)]
 pub(crate) struct Master {
     pub(crate) sentinels: Sentinels,
-    state: Mutex<State>,
+    state: Mutex<MasterState>,
     /// Signalled when the master moves, when a query ends, and at the close.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MasterState {
     known: Option<MasterReport>,
     /// Whether the sentinels must be queried before another connection is made.
     stale: bool,
@@ -50,7 +50,7 @@ const SPREADS_IN: Duration = Duration::from_secs(10);
 struct Querying<'a>(&'a Master);
 
 impl<'a> Querying<'a> {
-    fn begin(master: &'a Master, state: &mut State) -> Self {
+    fn begin(master: &'a Master, state: &mut MasterState) -> Self {
         state.querying = true;
         Self(master)
     }
@@ -190,7 +190,7 @@ impl Master {
     }
 }
 
-impl State {
+impl MasterState {
     fn is_newer(&self, report: &MasterReport) -> bool {
         self.known.as_ref().is_none_or(|known| report.epoch > known.epoch)
     }
