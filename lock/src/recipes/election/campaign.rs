@@ -1,4 +1,4 @@
-//! A campaign: a candidate of an election, with a thread of its own.
+//! A campaign: a candidate of an election, with a dedicated thread.
 //!
 //! A program willing to lead has other work, hence the thread. The lock has a named owner, so two
 //! candidates of a client do not nest. The term owns the guard, and the campaign can take the guard
@@ -58,7 +58,7 @@ use crate::recipes::election::term::{Term, TermEnd, TermState};
 /// ```
 pub struct Campaign {
     shared: Arc<Shared>,
-    /// The begun term that nobody has taken. Always empty with a callback.
+    /// The begun term, not yet taken. Always empty with a callback.
     terms: Receiver<Term>,
 }
 
@@ -67,7 +67,7 @@ struct Shared {
     /// Dropping the sender ends the campaign.
     stop: Mutex<Option<Sender<()>>>,
     current: Mutex<Option<CurrentTerm>>,
-    /// The thread of the campaign, once it runs.
+    /// The thread of the campaign, once running.
     thread: OnceLock<ThreadId>,
     error: Mutex<Option<Error>>,
     home: HomeProcess,
@@ -91,8 +91,8 @@ struct Candidate {
     stopped: Receiver<()>,
 }
 
-/// The pause after a term that was not lost, so other candidates come first. Each of them polls at
-/// least as often.
+/// The pause after a term without a loss: candidates elsewhere come first, as each polls at least
+/// as often. Also the pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The callback for each term.
@@ -173,8 +173,8 @@ impl Campaign {
             && self.shared.current.lock().as_ref().is_some_and(|term| term.state.is_leader())
     }
 
-    /// Why the last try to lead has failed; `None` if the try has not failed. After an error that
-    /// may [pass](Error::is_retryable) the campaign goes on.
+    /// Why the last try to lead has failed; `None` if the try has not failed. The campaign goes on
+    /// after a [retryable](Error::is_retryable) error.
     #[must_use]
     pub fn error(&self) -> Option<Error> {
         if self.shared.home.is_current() { self.shared.error.lock().clone() } else { None }
@@ -344,7 +344,7 @@ impl Candidate {
         }
     }
 
-    /// Clears a term that is over, and pauses unless it was lost. `false` if the campaign is over.
+    /// Clears an ended term, and pauses unless the term was lost. `false` if the campaign is over.
     fn end_of_term(&self, term: &TermState) -> bool {
         // The lead may be another candidate's by now.
         let ended = self.shared.current.lock().take();

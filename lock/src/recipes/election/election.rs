@@ -109,7 +109,7 @@ impl LeaderElection {
         Self { value: Some(Arc::from(value)), ..self }
     }
 
-    /// Starts a campaign on a thread of its own. The caller [takes](Campaign::next_term) the terms.
+    /// Starts a campaign on a new thread. The caller [takes](Campaign::next_term) the terms.
     ///
     /// A term that nobody takes leads all the same: a program may use [`Campaign::is_leader`]
     /// alone.
@@ -124,8 +124,8 @@ impl LeaderElection {
         self.start(None)
     }
 
-    /// Starts a campaign on a thread of its own, which calls `lead` with each term. The term ends
-    /// when `lead` returns or panics; a panic is counted in
+    /// Starts a campaign on a new thread, which calls `lead` with each term. The term ends when
+    /// `lead` returns or panics; a panic is counted in
     /// [`Stats::callback_panics`](crate::Stats::callback_panics).
     ///
     /// `lead` should return soon after the end of the term, which [`Term::lost`] reports: until

@@ -160,9 +160,9 @@ impl Job {
         })
     }
 
-    /// Begins a run of the slot, for work that does not fit into a closure: the run may be sent to
-    /// another thread, and is ended by [`JobRun::finish`]. While the slot runs elsewhere, this call
-    /// waits as [`run_once_with`](Self::run_once_with) does.
+    /// Begins a run of the slot, for work outside of a closure: the run may be sent to another
+    /// thread, and is ended by [`JobRun::finish`]. While the slot runs elsewhere, this call waits
+    /// as [`run_once_with`](Self::run_once_with) does.
     ///
     /// ```
     /// use wheellock::{Client, RunStart, Wait};

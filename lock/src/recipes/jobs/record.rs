@@ -34,7 +34,7 @@ pub struct RunRecord {
     pub attempts: u32,
     /// The fencing token of the run.
     pub token: u64,
-    /// The owner of the run, as [`LockGuard::owner`](crate::LockGuard::owner) returns it.
+    /// The owner of the run, as from [`LockGuard::owner`](crate::LockGuard::owner).
     pub owner: String,
     /// The machine of the run.
     pub host: Option<String>,
@@ -88,7 +88,7 @@ impl RunRecord {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum RunState {
-    /// The run has begun, and its owner has the lock of the slot.
+    /// The run has begun, and the owner has the lock of the slot.
     Running,
     /// The run has succeeded: the slot does not run again.
     Succeeded,

@@ -49,7 +49,7 @@ impl<T> JobRun<'_, T> {
         &self.slot
     }
 
-    /// The number of this attempt at the slot, counted from one.
+    /// The number of this attempt at the slot, counted from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
