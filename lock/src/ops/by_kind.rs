@@ -1,4 +1,4 @@
-//! The operations of each kind of lock: the one place where kinds differ.
+//! The operations of each kind of lock: the only place where kinds differ.
 //!
 //! A held permit is renewed and released as a lock is, so permits are a kind too. Permits are
 //! acquired elsewhere. The remaining operations here are a mutex's, and the server refuses them for

@@ -36,7 +36,7 @@ pub(crate) struct WriteRecord {
     pub(crate) waits: Option<String>,
 }
 
-/// The field of a leader's value in the record of its client.
+/// The field of a leader's value in the client's record.
 pub(crate) fn value_field(owner: &str) -> String {
     format!("value:{owner}")
 }

@@ -65,7 +65,7 @@ pub(crate) struct FairForceRelease {
 }
 
 impl FairAcquire {
-    /// Only an owner that waits enters the queue.
+    /// An owner enters the queue only if `waits`.
     pub(crate) fn new(name: LockName, owner: Owner, lease: Lease, waits: bool) -> Self {
         Self { keys: Keys::new(name), owner, lease, waits }
     }

@@ -27,7 +27,7 @@ pub(crate) struct Inspected {
     pub(crate) content: Content,
     /// The key's time to live: `None` without the key, the longest duration without an expiry.
     pub(crate) lives: Option<Duration>,
-    /// The waiters of a fair lock, the next one first.
+    /// The waiters of a fair lock, the next waiter first.
     pub(crate) queue: Vec<String>,
     pub(crate) has_token: bool,
     pub(crate) has_permit_leases: bool,

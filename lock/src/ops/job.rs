@@ -23,7 +23,7 @@ use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::release::{Released, with_time};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// The keys of one slot of a job.
+/// The keys of a slot of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct JobKeys {
     pub(crate) lock: LockName,

@@ -296,7 +296,7 @@ impl Keyspace {
         Ok(removed)
     }
 
-    /// `ZREMRANGEBYRANK` of all members but the `kept` ones with the highest scores.
+    /// `ZREMRANGEBYRANK` of all members but `kept` members with the highest scores.
     pub(crate) fn sorted_keep_highest(&mut self, key: &str, kept: usize) -> Result<(), WrongType> {
         let all = self.sorted(key)?;
         let excess = all.len().saturating_sub(kept);

@@ -33,7 +33,7 @@ pub(crate) trait Operation: Debug {
         Grants::Nothing
     }
 
-    /// Whether the operation is for several locks, each of which may have a request of its own.
+    /// Whether the operation is for several locks, each of which may have a separate request.
     fn is_divisible(&self) -> bool {
         false
     }
@@ -130,7 +130,7 @@ pub(crate) struct Request<'a> {
     /// The verb, for messages.
     pub(crate) name: &'static str,
     pub(crate) kind: CommandKind,
-    /// The keys, channels included, in the order that the script expects.
+    /// The keys, channels included, in the script's order.
     pub(crate) keys: Vec<&'a str>,
     /// The arguments after the keys.
     pub(crate) arguments: Vec<Argument<'a>>,
@@ -180,7 +180,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// One argument of a request.
+/// An argument of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument<'a> {
     Text(&'a str),
@@ -194,8 +194,7 @@ pub(crate) enum Argument<'a> {
     Number(i64),
     /// The channel of the lock of this name.
     Channel(&'a LockName),
-    /// The server's time after which a script does nothing. Each attempt has a not-after of its
-    /// own.
+    /// The server's time after which a script does nothing. Each attempt has another not-after.
     NotAfter,
     /// The publishing command: `SPUBLISH` where channels lie with the keys, else `PUBLISH`.
     Publish,
@@ -265,7 +264,7 @@ pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
 }
 
 impl Script {
-    /// A script with a text that is compiled in.
+    /// A script with the compiled-in `text`.
     #[expect(clippy::panic, reason = "it ends the compilation, as no script is made later")]
     pub(crate) const fn of_text(text: &'static [u8]) -> Self {
         match std::str::from_utf8(text) {

@@ -16,7 +16,7 @@ use crate::ops::value::{FromReply, Unexpected, Value};
 static ACQUIRE: Script = script!("permits_acquire");
 static RELEASE: Script = script!("permits_release");
 
-/// Redisson's score for a lease that never ends.
+/// Redisson's score for an endless lease.
 pub(crate) const NEVER: i64 = 922_337_203_685_477;
 
 /// The permits of an operation, with all keys.
@@ -58,7 +58,7 @@ impl Permits {
 #[derive(Clone, Debug)]
 pub(crate) struct AcquirePermits {
     permits: Permits,
-    /// `None` for permits that never expire.
+    /// `None` for permits without an expiry.
     lease: Option<Lease>,
 }
 

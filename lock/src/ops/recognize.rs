@@ -49,7 +49,7 @@ impl Content {
         }
     }
 
-    /// The reply of a script that leaves a key with this content alone.
+    /// The reply of a script refusing a key with this content.
     pub(crate) fn refusal(&self) -> Value {
         Value::Refusal { code: "WRONGTYPE".to_owned(), message: format!("{HOLDS}{}", self.word()) }
     }

@@ -20,7 +20,7 @@ use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 pub(crate) struct Renew {
     layout: Layout,
     renewals: Vec<Renewal>,
-    /// The keys of the permits' leases. Other holds have the lock's name as the key.
+    /// The keys of permits' leases. Locks have the name as the key.
     leases: Vec<Arc<str>>,
 }
 

@@ -148,7 +148,7 @@ impl RequestId {
         &self.owner
     }
 
-    /// The number of the call in its sequence.
+    /// The number of the call in the sequence.
     pub(crate) fn number(&self) -> Argument<'static> {
         Argument::Number(i64::try_from(self.owner.number()).unwrap_or(i64::MAX))
     }

@@ -47,14 +47,14 @@ impl Revoke {
 pub(crate) const NAME_WAITS: &str = "waits";
 
 impl Revoke {
-    /// Asks a client to write the record of its threads' long waits again.
+    /// Asks a client to rewrite the record of long waits.
     pub(crate) fn name_waits(channel: Arc<str>) -> Self {
         Self { channel, message: NAME_WAITS.to_owned() }
     }
 }
 
 impl<'a> RevocationRequest<'a> {
-    /// Parses a message of [`Revoke`]. A text of any other form is `None`.
+    /// Parses a message of [`Revoke`]. An unknown text is `None`.
     pub(crate) fn parse(message: &'a str) -> Option<Self> {
         let (length, rest) = message.split_once(':')?;
         let (name, rest) = rest.split_at_checked(length.parse().ok()?)?;

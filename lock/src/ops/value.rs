@@ -91,7 +91,7 @@ const LATE: &str = "LATE";
 const UNTOLD: &str = "UNTOLD";
 
 impl Value {
-    /// The reply of a script that arrived after the not-after and did nothing. The sender corrects
+    /// The reply of a script arriving after the not-after, which did nothing. The sender corrects
     /// its estimate of the clock by the server's time.
     pub(crate) fn late(now: ServerTime) -> Self {
         Self::Array(vec![Self::Text(LATE.to_owned()), Self::Integer(now.0)])
