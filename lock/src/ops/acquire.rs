@@ -14,8 +14,8 @@ use crate::ops::operation::{Argument, Grants, Operation, Request, Script, WRITE,
 use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// Acquires a lock of any layout but a reader's, which has [an own
-/// operation](crate::ops::read::ReadAcquire).
+/// Acquires a lock of any layout but a reader's. Readers have
+/// [`ReadAcquire`](crate::ops::read::ReadAcquire).
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
     pub(crate) layout: Layout,

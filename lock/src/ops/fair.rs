@@ -297,7 +297,7 @@ impl<'a> FairQueue<'a> {
     }
 
     /// The milliseconds until the waiter before `place` counts as dead, together with all waiters
-    /// further ahead who die within the longest sleep.
+    /// further ahead whose deadlines pass within the longest sleep.
     fn time_until_dead_before(&mut self, place: usize) -> Result<i64, WrongType> {
         let mut ahead = self.keyspace.list(self.queue)?;
         ahead.truncate(place);

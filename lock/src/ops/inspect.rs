@@ -87,7 +87,7 @@ impl Operation for Inspect {
             Value::Array(queue.map(Value::Text).collect()),
             Value::Integer(i64::from(keyspace.exists(key_of(2)))),
             Value::Integer(i64::from(keyspace.exists(key_of(3)))),
-            // A keyspace has no subscribers.
+            // A keyspace does not count subscribers.
             Value::Array(vec![Value::Integer(-1); self.channels.len()]),
         ]))
     }

@@ -358,7 +358,8 @@ pub(crate) struct RunFields {
     pub(crate) exit_code: Option<i32>,
 }
 
-/// The fields in the reply of [`READ`] for a slot, before whether the owner holds the lock.
+/// The fields in the reply of [`READ`] for a slot. After the fields, the reply says whether the
+/// owner holds the lock.
 const FIELDS: [&str; 8] = [STATE, OWNER, ATTEMPTS, TOKEN, HOST, STARTED, ENDED, EXIT];
 
 impl RunFields {

@@ -24,7 +24,7 @@ pub(crate) trait Operation: Debug {
         Self::Reply::from_reply(value)
     }
 
-    /// Has the effect in memory of a command on a server within the not-after, and returns the same
+    /// Applies the operation in memory, as a server does within the not-after, and returns the same
     /// reply. A key of another type is an error.
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
 

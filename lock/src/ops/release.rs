@@ -210,7 +210,7 @@ impl Operation for ReleaseHold {
             PublishTo::Lock => {
                 keyspace.delete(key);
                 keyspace.publish(&self.name.channel(), UNLOCKED);
-                // A keyspace has no subscribers. In memory the number is not used.
+                // A keyspace does not count subscribers. In memory the number is not used.
                 let parts = [1, keyspace.now().0, 1];
                 Ok(Value::Array(parts.map(Value::Integer).to_vec()))
             }

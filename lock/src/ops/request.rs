@@ -13,7 +13,7 @@
 //! copy count again. The reply cache of NFS 4.1 (RFC 8881, section 2.10.6) works in the same way.
 //!
 //! An undone call retains the sequence until the undo is acknowledged or dropped: the undo reads
-//! there how many permits the call took. A refused attempt leaves no key, so a thousand waiting
+//! there how many permits the call took. A refused acquire leaves no key, so a thousand waiting
 //! threads have none.
 
 use std::fmt;
@@ -177,8 +177,8 @@ impl RequestId {
         keyspace.text_set_for(&self.key, text, self.dedup_ttl);
     }
 
-    /// Applies `change` in memory and remembers the reply. A copy changes nothing: the reply is the
-    /// remembered one, or late after a later call.
+    /// Applies `change` in memory and remembers the reply. A copy changes nothing and gets the
+    /// remembered reply, or late after a later call.
     pub(crate) fn once(
         &self,
         keyspace: &mut Keyspace,
