@@ -1,4 +1,4 @@
-//! The one error type: what failed, whether to try again, and whether the command may have run.
+//! The error type: the failure, whether to retry, and whether the command may have run.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,12 +13,12 @@ use std::time::Duration;
 ///
 /// Two questions matter to a caller, and each has a method. [`is_retryable`](Self::is_retryable):
 /// may the same call succeed later? [`is_outcome_unknown`](Self::is_outcome_unknown): may the
-/// command have run on the server although no reply arrived? What an unknown outcome left on the
-/// server is cleaned up in the background.
+/// command have run on the server although no reply arrived? Anything left on the server by an
+/// unknown outcome is cleaned up in the background.
 ///
-/// The text of an error says everything. Where another error caused it, such as an [`io::Error`] or
-/// an error of TLS, that one is its [`source`](StdError::source), so that a program can look at its
-/// kind:
+/// The text of an error says everything. An error caused by another error, such as an [`io::Error`]
+/// or an error of TLS, has this cause as the [`source`](StdError::source), so a program can inspect
+/// the cause's kind:
 ///
 /// ```
 /// use std::error::Error as _;
@@ -37,66 +37,66 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name cannot be used for a lock, or for what else it is to name. Permanent; nothing was
-    /// sent.
+    /// The name cannot be used for a lock or another named object. Permanent; nothing was sent.
     #[non_exhaustive]
     InvalidName {
-        /// The name, truncated if it is long.
+        /// The name; a long name is truncated.
         name: String,
-        /// What is wrong with it.
+        /// Why the name cannot be used.
         reason: String,
     },
-    /// A lease, or another time that the server counts such as a minimum hold, is too short to be
+    /// A lease, or another time counted by the server such as a minimum hold, is too short to be
     /// useful or too long to be stored. Permanent; nothing was sent.
     #[non_exhaustive]
     InvalidLease {
         /// The requested time.
         lease: Duration,
-        /// What the time is for, and what is wrong with it.
+        /// The use of the time, and why the time cannot be used.
         reason: String,
     },
     /// A number of permits or a count is out of range. Permanent; nothing was changed.
     #[non_exhaustive]
     InvalidCount {
-        /// The requested number, whatever its sign and width.
+        /// The requested number, whatever the sign and width.
         count: i128,
-        /// What is wrong with it.
+        /// Why the number cannot be used.
         reason: String,
     },
     /// The text is not a permit's id. Permanent; nothing was sent.
     #[non_exhaustive]
     InvalidPermitId {
-        /// The text, truncated if it is long.
+        /// The text; a long text is truncated.
         id: String,
     },
     /// A setting is invalid. Permanent; nothing was sent.
     #[non_exhaustive]
     InvalidSetting {
-        /// The method of the builder, or `multi_lock`, `red_lock`, `server_timeout` or `with_cache`.
+        /// The method of the builder, or `multi_lock`, `red_lock`, `server_timeout` or
+        /// `with_cache`.
         setting: &'static str,
-        /// What is wrong with its value. A certificate file that cannot be read has an
-        /// [`io::Error`] as its cause.
+        /// Why the value cannot be used. The cause is an [`io::Error`] if a certificate file cannot
+        /// be read.
         reason: Reason,
     },
-    /// The server's URL cannot be used, or the server is not what the URL says, such as a node of a
-    /// cluster behind `redis://`. Permanent; nothing ran. The text says what to write instead, and
-    /// never contains the password.
+    /// The server's URL cannot be used, or does not fit the server, such as `redis://` for a node
+    /// of a cluster. Permanent; nothing ran. The text says what to write instead, and never
+    /// contains the password.
     #[non_exhaustive]
     InvalidUrl {
-        /// What is wrong with it.
+        /// Why the URL cannot be used.
         reason: String,
     },
     /// The operating system refused to start a thread. Transient.
     #[non_exhaustive]
     Thread {
-        /// What it answered. The cause is an [`io::Error`], or an error of `hashed_wheel`.
+        /// The system's answer. The cause is an [`io::Error`], or an error of `hashed_wheel`.
         reason: Reason,
     },
     /// The operating system gave no random bytes for the client's identity. Transient; nothing was
     /// sent.
     #[non_exhaustive]
     Random {
-        /// What it answered. The cause is an [`io::Error`].
+        /// The system's answer. The cause is an [`io::Error`].
         reason: Reason,
     },
     /// The client's renewal thread for the lock's server has ended because the client's
@@ -104,58 +104,58 @@ pub enum Error {
     /// Permanent for this client; nothing was sent. A hold with a [lease of its
     /// own](crate::Lock::with_lease) can still be acquired.
     WatchdogGone,
-    /// No connection could be made, or none was free; or the caller waited behind other threads of
-    /// the client, and the server answered none of them during the whole wait. Transient; the
+    /// No connection could be made, or none was free; or the caller waited behind threads of the
+    /// same client, and the server answered none of them during the whole wait. Transient; the
     /// command did not run.
     #[non_exhaustive]
     Unreachable {
-        /// The server, as host and port, or as the path of its unix socket.
+        /// The server, as host and port, or as the path of a unix socket.
         server: String,
         /// Why the last attempt failed. The cause is an [`io::Error`] if a socket or the resolution
         /// of a name failed.
         reason: Reason,
     },
-    /// The server refused the user or the password, or refused that user a command that connecting
-    /// needs, which the reason names. Permanent until a user, a password or a permission is
+    /// The server refused the user or the password, or refused the user a command needed to
+    /// connect, which the reason names. Permanent until a user, a password or a permission is
     /// changed. Nothing ran.
     ///
     /// With [`credentials`](crate::ClientBuilder::credentials) from a callback, the client first
-    /// retries with new credentials until the call's time is over. A callback that fails is
+    /// retries with new credentials until the call's time is over. A failing callback is
     /// [`Unreachable`](Self::Unreachable).
     #[non_exhaustive]
     Authentication {
-        /// The server, as host and port, or as the path of its unix socket.
+        /// The server, as host and port, or as the path of a unix socket.
         server: String,
-        /// What it answered.
+        /// The server's answer.
         reason: String,
     },
-    /// One side did not accept the other's certificate, or the two have no version or cipher of TLS
-    /// in common. Permanent until a certificate or a setting is changed. Nothing ran, and no secret
-    /// was sent.
+    /// Client or server did not accept the peer's certificate, or the two have no version or cipher
+    /// of TLS in common. Permanent until a certificate or a setting is changed. Nothing ran, and no
+    /// secret was sent.
     #[non_exhaustive]
     Tls {
-        /// The server, as host and port, or as the path of its unix socket.
+        /// The server, as host and port, or as the path of a unix socket.
         server: String,
-        /// What was wrong, as the side that refused reports it. The cause is an error of the TLS
-        /// library, whose type is not part of this crate's interface.
+        /// The failure, as reported by the refusing side. The cause is an error of the TLS library,
+        /// whose type is not part of this crate's interface.
         reason: Reason,
     },
-    /// The server may evict locks, and the client was told to
-    /// [refuse](crate::ClientBuilder::refuse_eviction) such a server. Permanent until its
-    /// `maxmemory-policy` is `noeviction`; no lock was acquired.
+    /// The server may evict locks, and the client [refuses](crate::ClientBuilder::refuse_eviction)
+    /// such a server. Permanent until the server's `maxmemory-policy` is `noeviction`; no lock was
+    /// acquired.
     #[non_exhaustive]
     Eviction {
         /// The server's policy.
         policy: String,
     },
-    /// The command was sent, and no reply arrived, or bytes that are not a reply, or a reply of
-    /// more than 1 MiB, of more than 16,384 parts or with lists nested more than 8 deep: the
-    /// command may have run. Transient.
+    /// The command was sent, and no reply arrived, or invalid bytes, or a reply of more than 1 MiB,
+    /// of more than 16,384 parts or with lists nested more than 8 deep: the command may have run.
+    /// Transient.
     ///
-    /// From an acquire: the caller does not hold the lock, and what the command may have created is
-    /// released in the background. From a release: the hold is over, and what the server has not
-    /// acknowledged is finished in the background. An acquire that was refused returns this error
-    /// for the operation `release` if such a release of this client may be the reason.
+    /// From an acquire: the caller does not hold the lock, and a hold perhaps created is released
+    /// in the background. From a release: the hold is over, and an unacknowledged release is
+    /// finished in the background. A refused acquire returns this error for the operation `release`
+    /// if such a release of this client may be the reason.
     #[non_exhaustive]
     OutcomeUnknown {
         /// The operation.
@@ -173,50 +173,49 @@ pub enum Error {
         operation: &'static str,
         /// The first word of the server's reply.
         code: String,
-        /// The rest of it.
+        /// The rest of the reply.
         message: String,
     },
-    /// The lock was granted, and fewer replicas than
-    /// [wanted](crate::ClientBuilder::replica_acks) acknowledged it in time, so it was released.
-    /// Transient; nothing is held.
+    /// The lock was granted, and fewer replicas than [wanted](crate::ClientBuilder::replica_acks)
+    /// acknowledged the grant in time, so the lock was released. Transient; nothing is held.
     #[non_exhaustive]
     NotReplicated {
-        /// How many replicas were to acknowledge it.
+        /// The wanted number of replicas.
         wanted: u32,
-        /// How many did, as far as is known.
+        /// The number of replicas known to have acknowledged.
         acknowledged: u32,
     },
-    /// The key of that name holds something that is not a lock, or a lock of another kind than the
-    /// call is for. Permanent until it is removed; it was not changed.
+    /// The key's value is no lock, or a lock of another kind than the call's. Permanent until the
+    /// key is removed; the key was not changed.
     #[non_exhaustive]
     WrongType {
-        /// The key, truncated if it is long: the name itself, or a key beside it, such as a fair
-        /// lock's queue or a job's record.
+        /// The key; a long key is truncated. Either the name or a key beside the name, such as a
+        /// fair lock's queue or a job's record.
         key: String,
-        /// What the key holds, such as `a hash that is not a lock`.
+        /// The content of the key, such as `a hash that is not a lock`.
         found: String,
     },
-    /// The caller already holds the lock, and its kind cannot be acquired twice. Permanent while
-    /// that hold lasts; nothing was sent.
+    /// The caller already holds the lock, and this kind of lock cannot be acquired twice. Permanent
+    /// while the hold lasts; nothing was sent.
     #[non_exhaustive]
     AlreadyHeld {
         /// The lock's name.
         name: String,
     },
-    /// The caller asks for the write lock while it holds the read lock: it would wait for itself.
-    /// Permanent while that hold lasts; nothing was sent. Release the read lock first; another
+    /// The caller requests the write lock while holding the read lock: the wait would never end.
+    /// Permanent while the read hold lasts; nothing was sent. Release the read lock first; another
     /// owner may write in between.
     #[non_exhaustive]
     Upgrade {
         /// The lock's name.
         name: String,
     },
-    /// The hold is over although its guard was not released. Permanent for that hold.
+    /// The hold is over although the guard was not released. Permanent for this hold.
     #[non_exhaustive]
     Lost {
         /// The lock's name.
         name: String,
-        /// How it was lost.
+        /// How the hold was lost.
         reason: LostReason,
     },
     /// The caller cancelled the wait. Nothing is held.
@@ -225,9 +224,9 @@ pub enum Error {
         /// The lock's name.
         name: String,
     },
-    /// Threads wait for each other, and this wait began last: with
-    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). The lock is not held. Transient: release what
-    /// this thread holds, and try again; or acquire locks in one order everywhere.
+    /// Threads wait in a cycle, and this wait began last: only with
+    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). The lock is not held. Transient: release this
+    /// thread's locks, and try again; or acquire locks in the same order everywhere.
     #[non_exhaustive]
     Deadlock {
         /// The lock's name.
@@ -237,14 +236,14 @@ pub enum Error {
     },
     /// The client has been shut down. Permanent for this client; nothing is held.
     Shutdown,
-    /// This process is a fork of the process that built the client. Permanent in this process;
-    /// nothing was sent. Build a client here: see [`Client`](crate::Client).
+    /// This process is a fork of the process in which the client was built. Permanent in this
+    /// process; nothing was sent. Build a client here: see [`Client`](crate::Client).
     Forked,
 }
 
-/// Why something failed: a text and, where another error caused it, that error.
+/// Why something failed: a text and perhaps the causing error.
 ///
-/// The text says everything that the cause says. Two are equal if their texts are equal.
+/// The text includes the text of the cause. Two reasons are equal if their texts are equal.
 ///
 /// ```
 /// use std::error::Error as _;
@@ -273,13 +272,13 @@ impl Reason {
         Self { text: cause.to_string(), cause: Some(Arc::new(cause)) }
     }
 
-    /// Whether it is that a server was silent for too long.
+    /// Whether the cause is a timeout: a server was silent for too long.
     pub(crate) fn is_timeout(&self) -> bool {
         let error = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>());
         error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
     }
 
-    /// The same reason with a text that begins with what failed.
+    /// The same reason with `context`, such as the failed step, before the text.
     pub(crate) fn in_context(self, context: impl fmt::Display) -> Self {
         Self { text: format!("{context}: {}", self.text), cause: self.cause }
     }
@@ -329,11 +328,11 @@ impl PartialEq for Reason {
 
 impl Eq for Reason {}
 
-// A cause is shared and only read, so a panic leaves none half changed.
+// A cause is shared and only read, so a panic leaves no cause half changed.
 impl UnwindSafe for Reason {}
 impl RefUnwindSafe for Reason {}
 
-/// How a hold ended without being released.
+/// How a hold ended without a release.
 ///
 /// ```
 /// use wheellock::LostReason;
@@ -343,17 +342,17 @@ impl RefUnwindSafe for Reason {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease ended as planned: it was a lease without renewal, or the hold reached
+    /// The lease ended as planned: the lease was not to be renewed, or the hold reached
     /// [`max_hold`](crate::ClientBuilder::max_hold).
     Expired,
-    /// Renewals were due, and none was answered before the lease ended. Look at the network and the
+    /// Renewals were due, and none was answered before the lease ended. Check the network and the
     /// server.
     ServerUnreachable,
-    /// Renewals were due, and the server refused the last of them before the lease ended. Look at
-    /// the server's state or at the user's permissions; a
-    /// [warning](crate::Warning::RenewalsRefused) has the whole refusal.
+    /// Renewals were due, and the server refused the last of them before the lease ended. Check the
+    /// server's state or the user's permissions; a [warning](crate::Warning::RenewalsRefused) has
+    /// the whole refusal.
     Refused {
-        /// The code of the refusal, such as `MISCONF` for a server that cannot write to its disk or
+        /// The code of the refusal, such as `MISCONF` for a server unable to write to the disk or
         /// `NOPERM` for a missing permission. `ERR` stands for every code that is not well known.
         code: &'static str,
     },
@@ -366,7 +365,7 @@ pub enum LostReason {
     TakenOver,
     /// The client was shut down.
     Shutdown,
-    /// This process is a fork of the one that holds the lock.
+    /// This process is a fork of the holder.
     Forked,
 }
 
@@ -396,7 +395,7 @@ impl LostReason {
         }
     }
 
-    /// A word for the labels of metrics, and for what is serialized.
+    /// A word for the labels of metrics, and for serialization.
     #[cfg(any(feature = "metrics", feature = "serde"))]
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -440,7 +439,7 @@ impl Error {
         Self::InvalidSetting { setting, reason: reason.into() }
     }
 
-    /// Whether the server would refuse every other thread of this client in the same way.
+    /// Whether the server would refuse all threads of this client in the same way.
     pub(crate) fn applies_to_all_threads(&self) -> bool {
         matches!(
             self,
@@ -451,19 +450,19 @@ impl Error {
         )
     }
 
-    /// Whether the server's user may not read a key, as opposed to a command that it may not use.
+    /// Whether the server's user may not read a key, as opposed to a forbidden command.
     pub(crate) fn is_unreadable_key(&self) -> bool {
         matches!(self, Self::Refused { code, message, .. }
             if code == "NOPERM" && message.contains(" key"))
     }
 
-    /// Whether the server did not answer, or is in a state that does not last.
+    /// Whether the server did not answer, or is in a transient state.
     pub(crate) fn is_server_unavailable(&self) -> bool {
         self.is_retryable() && !matches!(self, Self::NotReplicated { .. } | Self::Deadlock { .. })
     }
 }
 
-/// The codes of refusals that are told apart where a number must do, `ERR` for all others.
+/// The refusal codes with a number of their own. `ERR` stands for all codes without a number.
 const CODES: [&str; 14] = [
     "ERR",
     "NOPERM",
@@ -481,24 +480,24 @@ const CODES: [&str; 14] = [
     "WRONGTYPE",
 ];
 
-/// The number of a refusal's code, more than zero.
+/// The number of a refusal's code, at least 1.
 pub(crate) fn number_of_code(code: &str) -> u8 {
     let index = CODES.iter().position(|known| *known == code).unwrap_or(0);
     u8::try_from(index + 1).unwrap_or(1)
 }
 
-/// The code of this number; none for zero.
+/// The code of this number; `None` for zero.
 pub(crate) fn code_of_number(number: u8) -> Option<&'static str> {
     CODES.get(usize::from(number).checked_sub(1)?).copied()
 }
 
-/// Whether the server does not know the user of this connection any more: the user was removed, its
-/// password was replaced, or its token has ended.
+/// Whether the server no longer knows the user of this connection: the user was removed, the
+/// password was replaced, or the token has ended.
 pub(crate) fn is_authentication_code(code: &str) -> bool {
     matches!(code, "NOAUTH" | "WRONGPASS")
 }
 
-/// Whether the code names a state that a server leaves by itself, so that a retry makes sense.
+/// Whether the code names a transient state of the server, so a retry makes sense.
 pub(crate) fn is_transient_code(code: &str) -> bool {
     matches!(
         code,
@@ -631,7 +630,7 @@ impl StdError for Error {
     }
 }
 
-/// A text for messages: all of it if it is short, else its beginning and its length.
+/// A text for messages: a short text in full, else the beginning and the length.
 pub(crate) fn truncated(text: &str) -> String {
     const SHOWN: usize = 80;
     if text.chars().count() <= SHOWN {

@@ -15,45 +15,46 @@
 //!
 //! 1. Two holders never both see [`is_held() == true`](LockGuard::is_held) at one instant, **as
 //!    long as** the clocks of holders and server advance at the same rate, within 1 % of the lease
-//!    and 2 ms, and are not set; no hypervisor pauses the machine; and the server keeps every key
-//!    it acknowledged until its time: no [`force_unlock`](Lock::force_unlock), `DEL`, `FLUSHALL`,
-//!    eviction, or loss by failover or restart. Once false for a hold, it is never true again.
-//!    [`ReadWriteLock`] names one exception, a long read lease beside Java.
-//! 2. A holder that lost its lock is told: by [`LockGuard::is_held`], [`check`](LockGuard::check),
-//!    [`lost`](LockGuard::lost) and [`unlock`](LockGuard::unlock), and the whole client by
-//!    [`on_lost`](ClientBuilder::on_lost).
-//! 3. The lock of a process that died is free after at most the longest lease it asked for plus one
+//!    and 2 ms, and are not set; no hypervisor pauses the machine; and the server retains every
+//!    acknowledged key until the key's time: no [`force_unlock`](Lock::force_unlock), `DEL`,
+//!    `FLUSHALL`, eviction, or loss by failover or restart. Once `is_held` is false for a hold, it
+//!    is never true again. [`ReadWriteLock`] names one exception, a long read lease beside Java.
+//! 2. A holder is notified of the loss of the lock: by [`LockGuard::is_held`],
+//!    [`check`](LockGuard::check), [`lost`](LockGuard::lost) and [`unlock`](LockGuard::unlock), and
+//!    the whole client by [`on_lost`](ClientBuilder::on_lost).
+//! 3. The lock of a dead process is free after at most the longest requested lease plus one
 //!    [command timeout](ClientBuilder::command_timeout).
 //! 4. A late or repeated command never affects another hold.
-//! 5. No call waits more than 100 ms longer than it says, even when the server hangs or vanishes.
-//!    Not counted are the time in which the system does not run the call's thread, and the code of
-//!    the program that the call runs, such as a closure or a callback for credentials. The kernel
-//!    must count at least 100 ticks a second.
+//! 5. No call waits more than 100 ms beyond its limit, even when the server hangs or vanishes. Not
+//!    counted are the time in which the system does not run the call's thread, and the program's
+//!    own code in the call, such as a closure or a callback for credentials. The kernel must count
+//!    at least 100 ticks a second.
 //!
 //! # What it does not do
 //!
-//! * It does not stop a holder. Code between two calls of `is_held` can run after the lock is lost.
-//!   Where that must not happen, the resource has to refuse old [fencing
+//! * The crate does not stop a holder. Code between two calls of `is_held` can run after the lock
+//!   is lost. Where this must not happen, the resource has to refuse old [fencing
 //!   tokens](FencedGuard::token).
-//! * It is no safer than its server. A Redis that fails over or restarts without its keys has lost
-//!   the locks. A [`RedLock`] survives that on as many servers as it is [held
+//! * A lock is no safer than the server. A Redis that fails over or restarts without the keys has
+//!   lost the locks. A [`RedLock`] survives such a loss on as many servers as the lock is [held
 //!   on](RedGuard::held_on) beyond a majority.
 //! * [`Client::in_memory`] excludes the threads of one process only.
 //!
 //! # Kinds
 //!
-//! [`Client::lock`] is the reentrant lock that most need. [`fair_lock`](Client::fair_lock),
+//! [`Client::lock`] is the reentrant lock for most programs. [`fair_lock`](Client::fair_lock),
 //! [`read_write_lock`](Client::read_write_lock), [`fenced_lock`](Client::fenced_lock),
 //! [`spin_lock`](Client::spin_lock), [`simple_lock`](Client::simple_lock) and
 //! [`non_reentrant_lock`](Client::non_reentrant_lock) give the same [`Lock`]. [`MultiLock`]
-//! acquires several locks at once, [`RedLock`] one on a majority of servers. [`Semaphore`],
-//! [`ExpirableSemaphore`] and [`CountDownLatch`] wait in the same way. A [`Job`] runs once on all
-//! processes, and of a [`LeaderElection`] one process is the leader.
+//! acquires several locks at once, [`RedLock`] a lock on a majority of servers. [`Semaphore`],
+//! [`ExpirableSemaphore`] and [`CountDownLatch`] wait in the same way. A [`Job`] runs once among
+//! all processes, and a [`LeaderElection`] makes one process the leader.
 //!
 //! # Errors
 //!
-//! There is one [`Error`]. It says whether it [may pass](Error::is_retryable) and whether the
-//! command [may have run](Error::is_outcome_unknown). Contention is never one. See [`faults`].
+//! There is a single type of errors, [`Error`]. An error says whether it [may
+//! pass](Error::is_retryable) and whether the command [may have run](Error::is_outcome_unknown).
+//! Contention is never an error. See [`faults`].
 //!
 //! # Guide
 //!
@@ -64,24 +65,24 @@
 //! services](guide::managed), [operations](guide::operations), [async
 //! programs](guide::async_programs), the [stability](guide::stability) of versions and keys, a
 //! [comparison](guide::comparison) with other locks, and [verification](guide::verification): why
-//! to believe a lock. [`redisson`] has a table of its methods. [Test](guide::testing) a program on
-//! a [`Memory`] with a [`ManualClock`], and with [`Faults`].
+//! to believe a lock. [`redisson`] has a table of Redisson's methods. [Test](guide::testing) a
+//! program on a [`Memory`] with a [`ManualClock`], and with [`Faults`].
 //!
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases is Gray and Cheriton's
 //! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// From the top, each importing only what is below it:
+// From the top, each importing only from the folders below:
 //
-// * `doctor` looks at a server; `client` creates all the rest.
-// * `recipes` has jobs and leaders, built of locks; `locks` has what users hold, semaphores too.
-// * `admin` answers what operators ask.
+// * `doctor` inspects a server; `client` creates everything else.
+// * `recipes` has jobs and leaders, built on locks; `locks` has locks, guards and semaphores.
+// * `admin` answers the queries of operators.
 // * `core` is one client in one process, with the path of an acquire and of a release.
 // * `waits` has the threads that wait for one name.
-// * `watchdog` renews and releases; `ledger` has every release.
-// * `store` sends operations to servers; `hold` is what is held; `ops` has the scripts.
-// * `events` reports and counts; `model` has values, rules, and what stands for the clock and
+// * `watchdog` renews and releases; `ledger` records every release.
+// * `store` sends operations to servers; `hold` has the holds; `ops` has the scripts.
+// * `events` reports and counts; `model` has values, rules, and the abstractions of clock and
 //   threads.
 
 mod admin;

@@ -1,5 +1,5 @@
-//! Acquire: takes a free lock for a new owner, or says how long it is busy. And the name of a hold
-//! on the server.
+//! Acquire: takes a free lock for a new owner, or reports how long the lock is busy. Also defines
+//! the form in which a hold is stored on the server.
 
 use std::time::Duration;
 
@@ -14,29 +14,31 @@ use crate::ops::operation::{Argument, Grants, Operation, Request, Script, WRITE,
 use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// Of every layout but a reader's, which has [its own](crate::ops::read::ReadAcquire).
+/// Acquires a lock of any layout but a reader's. Readers have
+/// [`ReadAcquire`](crate::ops::read::ReadAcquire).
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
     pub(crate) layout: Layout,
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
-    /// Whether a refusal names the client that holds it. Not of every layout.
+    /// Whether a refusal names the holding owner. Set only for counted layouts.
     pub(crate) names_holder: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Granted,
-    /// With a fencing token.
+    /// Granted, with this fencing token.
     Fenced(u64),
-    /// Another owner holds it, for this long unless it is renewed; `None` if its key has no expiry.
+    /// Another owner holds the lock for this long, unless the hold is renewed; `None` if the key
+    /// has no expiry.
     Busy(Option<Duration>),
-    /// The same, with that owner.
+    /// As `Busy`, with the holding owner.
     HeldBy(Option<Duration>, HoldingOwner),
 }
 
-/// An owner that holds a lock: a client, and the number of the hold or of the thread.
+/// The owner holding a lock: a client, and the number of the hold or of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HoldingOwner {
     pub(crate) client: Uuid,
@@ -48,11 +50,11 @@ impl Acquired {
         !matches!(self, Self::Busy(_) | Self::HeldBy(..))
     }
 
-    /// What an acquire of a lock grants.
+    /// Which replies to an acquire of a lock are grants.
     pub(crate) const GRANTS: Grants =
         Grants::If(|value| Self::from_reply(value.clone()).is_ok_and(Self::is_granted));
 
-    /// Reads a time to live, with an owner, which may not be a client's.
+    /// Reads a time to live and an owner. An owner in another form than a client's is left out.
     fn held_by(millis: i64, owner: &str) -> Self {
         let (busy, owner) = (Self::busy(millis), HoldingOwner::parse(owner));
         match (busy, owner) {
@@ -61,7 +63,7 @@ impl Acquired {
         }
     }
 
-    /// Reads a time to live, or a time to sleep.
+    /// Reads a time to live or a time to sleep, in milliseconds; a negative number is `None`.
     pub(crate) fn busy(millis: i64) -> Self {
         Self::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
     }
@@ -143,7 +145,7 @@ impl Operation for Acquire {
             keyspace.text_set_for(key, field, longest);
             return Ok(Value::Nil);
         }
-        // A writer's count stays, if it is nested.
+        // The count of a nested writer stays.
         if !is_own || self.layout != Layout::Writer {
             keyspace.hash_set(key, &field, 1)?;
         }
@@ -155,7 +157,7 @@ impl Operation for Acquire {
     }
 }
 
-/// An error if what is at `key` cannot be a lock, which is not waited for.
+/// Returns an error if the value of `key` cannot be a lock: nobody waits for such a key.
 pub(crate) fn check_lock(
     keyspace: &mut Keyspace,
     key: &str,
@@ -171,18 +173,18 @@ pub(crate) fn check_lock(
     if is_foreign { Err(WrongType::of(key)) } else { Ok(()) }
 }
 
-/// The owner as a hold of this layout is stored under it.
+/// The owner as stored with a hold of this layout: an argument of scripts.
 pub(crate) fn field_argument(layout: Layout, owner: &Owner) -> Argument<'_> {
     if layout == Layout::Writer { Argument::Writer(owner) } else { Argument::Owner(owner) }
 }
 
-/// The text of the owner under which a hold of this layout is stored in memory.
+/// The owner as stored with a hold of this layout: a text in memory.
 pub(crate) fn field(layout: Layout, owner: &Owner) -> String {
     let ending = if layout == Layout::Writer { WRITE } else { "" };
     format!("{owner}{ending}")
 }
 
-/// Whether there is a hold of this layout under `key`, with this [`field`]. Not for permits.
+/// Whether `key` has a hold of this layout with this [`field`]. Permits are not supported.
 pub(crate) fn has_hold(
     keyspace: &mut Keyspace,
     key: &str,

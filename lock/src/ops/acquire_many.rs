@@ -1,4 +1,4 @@
-//! Acquire many: takes many free locks of one server in one script, or says which are busy.
+//! Acquire many: takes many free locks of a server in a single script, or reports the busy locks.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// The plain locks that one script acquires.
+/// The plain locks acquired by a single script.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireMany {
     pub(crate) holds: Vec<(LockName, Owner)>,
     pub(crate) lease: Lease,
-    /// Whether one busy lock prevents that the others are taken.
+    /// Whether a single busy lock prevents the acquisition of all.
     pub(crate) all_or_none: bool,
 }
 
-/// The busy locks, by their positions. If the list is empty, all are taken. Of all or none, the list
-/// has the first busy lock alone, and nothing is taken.
+/// The busy locks: positions in the request, and times to live. If the list is empty, all locks are
+/// taken. With `all_or_none`, the list has only the first busy lock, and no lock is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Busy(pub(crate) Vec<(usize, Option<Duration>)>);
 
@@ -59,7 +59,8 @@ impl Operation for AcquireMany {
         Request::script("acquire", &MANY, keys, arguments)
     }
 
-    /// Each position is one of the request's.
+    /// Decodes the reply: nil if every lock is busy. A position beyond the request is
+    /// [`Unexpected`].
     fn decode(&self, value: Value) -> Result<Busy, Unexpected> {
         if value == Value::Nil {
             return Ok(Busy((0..self.holds.len()).map(|position| (position, None)).collect()));
@@ -69,7 +70,7 @@ impl Operation for AcquireMany {
         if are_known { Ok(busy) } else { Err(Unexpected(value)) }
     }
 
-    /// A reply that refuses every lock is a refusal, however many replicas have acknowledged it.
+    /// A reply refusing every lock is no grant, however many replicas acknowledged the command.
     fn grants(&self) -> Grants {
         if self.all_or_none {
             Grants::If(|value| matches!(value, Value::Array(busy) if busy.is_empty()))

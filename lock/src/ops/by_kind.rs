@@ -1,7 +1,8 @@
-//! The operations of each kind of lock: the one place where kinds differ.
+//! The operations of each kind of lock: the only place where kinds differ.
 //!
-//! A permit that is held is renewed and released as a lock is, so it is a kind too. It is acquired
-//! elsewhere. The other operations here would be a mutex's, which the server refuses for a permit.
+//! A held permit is renewed and released as a lock is, so permits are a kind too. Permits are
+//! acquired elsewhere. The remaining operations here are a mutex's, and the server refuses them for
+//! a permit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +27,10 @@ use crate::ops::release::{ReleaseHold, Released};
 use crate::ops::request::RequestId;
 use crate::ops::set_count::{SetCount, SetCountReply};
 
-/// An operation with this reply, of any kind.
+/// An operation of any kind of lock, with the reply `R`.
 pub(crate) type SharedOperation<R> = Arc<dyn Operation<Reply = R> + Send + Sync>;
 
-/// A hold, or a hold that is asked for: the kind of lock, its name, and the owner.
+/// A hold, granted or requested: the kind of lock, the name, and the owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HoldId {
     pub(crate) kind: Kind,
@@ -39,7 +40,7 @@ pub(crate) struct HoldId {
 
 impl HoldId {
     /// Acquires the lock. If `waits` and the kind has a queue on the server, the owner enters the
-    /// queue. A reader may get in under the write hold of the same holder.
+    /// queue. A reader may enter under `enclosing_write_hold`, the write hold of the same holder.
     pub(crate) fn acquire(
         &self,
         lease: Lease,
@@ -60,14 +61,14 @@ impl HoldId {
         }
     }
 
-    /// Acquires a plain lock. A refusal names the client that holds the lock.
+    /// Acquires a plain lock. A refusal names the holding owner.
     pub(crate) fn acquire_from_holder(&self, lease: Lease) -> SharedOperation<Acquired> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         let layout = self.kind.layout();
         Arc::new(Acquire { layout, name, owner, lease, names_holder: true })
     }
 
-    /// Writes another count, with a lease if the hold is nested.
+    /// Writes a new count; `lease` is set when the hold is nested.
     pub(crate) fn set_count(
         &self,
         count: u32,
@@ -78,12 +79,12 @@ impl HoldId {
         Arc::new(SetCount { name, owner, count, lease, layout: self.kind.layout() })
     }
 
-    /// Draws a fencing token, if the hold is there.
+    /// Draws a fencing token, if the hold exists.
     pub(crate) fn draw_token(&self) -> DrawToken {
         DrawToken::new(self.kind.layout(), &self.name, self.owner.clone())
     }
 
-    /// Ends the hold whatever its count, with all else that the server keeps for this owner.
+    /// Ends the hold whatever the count, and removes everything else stored for this owner.
     pub(crate) fn release(&self) -> SharedOperation<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
@@ -102,7 +103,7 @@ impl HoldId {
         }
     }
 
-    /// Ends the hold as [`release`](Self::release) does, but its key stays for `left`.
+    /// Ends the hold as [`release`](Self::release) does, but the key stays for `left`.
     pub(crate) fn keep(&self, left: Duration) -> SharedOperation<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         let wakes = match self.kind {
@@ -116,7 +117,7 @@ impl HoldId {
         Arc::new(Keep { layout: self.kind.layout(), name, owner, left, wakes })
     }
 
-    /// The channel on which waiters are woken. For locks without messages it is only a name.
+    /// The channel on which waiters are woken. For polled locks the channel is only a name.
     pub(crate) fn wait_channel(&self) -> Arc<str> {
         match self.kind {
             Kind::Reentrant | Kind::Fenced => self.name.channel(),

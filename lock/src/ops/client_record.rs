@@ -1,5 +1,7 @@
-//! The record of a client: what it says of itself, for those who ask who holds a lock
-//! (DESIGN: holders).
+//! The record of a client: label, process, start, long waits and values of leaders.
+//!
+//! An owner on the server names only a client and a number. Status queries read the rest from the
+//! record.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +11,13 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// The key of a client's record, and the channel on which others ask for locks that the client has
-/// cached. It has no prefix: those who use it know the client's identity only.
+/// The key of a client's record, and the channel of requests to this client, such as the release of
+/// a cached lock. The key has no prefix: readers know only the client's identity.
 pub(crate) fn record_key(client: impl fmt::Display) -> Arc<str> {
     Arc::from(format!("wheellock_client:{client}"))
 }
 
-/// Writes the record.
+/// Writes a client's record.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteRecord {
     pub(crate) key: Arc<str>,
@@ -23,17 +25,18 @@ pub(crate) struct WriteRecord {
     pub(crate) process: u32,
     /// How long ago the client started.
     pub(crate) age: Duration,
-    /// Zero removes it.
+    /// The record's time to live. Zero removes the record.
     pub(crate) lifetime: Duration,
     /// Whether locks stay with the client between two uses.
     pub(crate) caches: bool,
-    /// The fields of leaders, and what each leader says of itself.
+    /// The [field](value_field) and the value of each leader of the client.
     pub(crate) values: Vec<(String, Arc<str>)>,
-    /// Which threads have waited for long, and for what.
+    /// The threads with long waits and the awaited locks, as
+    /// [encoded](crate::ops::long_waits::encode).
     pub(crate) waits: Option<String>,
 }
 
-/// The field of a leader's value in the record of its client.
+/// The field of a leader's value in the client's record.
 pub(crate) fn value_field(owner: &str) -> String {
     format!("value:{owner}")
 }
@@ -41,7 +44,7 @@ pub(crate) fn value_field(owner: &str) -> String {
 static WRITE: Script = script!("client_record");
 
 impl Operation for WriteRecord {
-    /// When it was written, by the server's clock in ms.
+    /// When the record was written, in ms of the server's clock.
     type Reply = i64;
 
     fn request(&self) -> Request<'_> {
@@ -65,7 +68,7 @@ impl Operation for WriteRecord {
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let age = i64::try_from(millis(self.age)).unwrap_or(i64::MAX);
         let started = keyspace.now().0.saturating_sub(age);
-        // Of another type, it stays.
+        // A key of another type is an error, and stays.
         keyspace.hash_get(&self.key, LABEL)?;
         keyspace.delete(&self.key);
         keyspace.hash_set(&self.key, LABEL, &self.label)?;
@@ -91,11 +94,11 @@ const CACHES: &str = "caches";
 const WAITS: &str = "waits";
 const WRITTEN: &str = "written";
 
-/// Reads a record.
+/// Reads a client's record.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadRecord(pub(crate) Arc<str>);
 
-/// What a client says of itself.
+/// The content of a client's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) label: String,
@@ -104,11 +107,12 @@ pub(crate) struct Record {
     pub(crate) age: Duration,
     /// Whether locks may stay with the client between two uses.
     pub(crate) caches: bool,
-    /// Which threads have waited for long, as [`decode`] reads it; empty if there is none.
+    /// The threads with long waits, for [`decode`]; empty if there is none.
     ///
     /// [`decode`]: crate::ops::long_waits::decode
     pub(crate) waits: String,
-    /// When the record was written, by the server's clock in ms. Zero of an older client.
+    /// When the record was written, in ms of the server's clock. Zero for a client of an older
+    /// version.
     pub(crate) written: i64,
 }
 
@@ -129,7 +133,7 @@ impl FromReply for Option<Record> {
                 ] => {
                     let label = label.clone();
                     let process = u32::try_from(*process).unwrap_or(0);
-                    // The server's clock may have been set back since it was written.
+                    // The server's clock may have been set back since the record was written.
                     let age = Duration::from_millis(u64::try_from(*age).unwrap_or(0));
                     let (caches, waits, written) = (*caches == 1, waits.clone(), *written);
                     return Ok(Some(Record { label, process, age, caches, waits, written }));
@@ -187,7 +191,7 @@ impl FromReply for Option<String> {
     }
 }
 
-/// Reads what a leader says of itself in the record of its client.
+/// Reads a leader's value from the record of the leader's client.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadValue {
     pub(crate) key: Arc<str>,

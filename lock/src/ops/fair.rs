@@ -1,12 +1,12 @@
 //! The fair lock: acquire in turn, release or leave the queue, force release.
 //!
 //! The queue is Redisson's: a list of owners, and a sorted set with each waiter's liveness
-//! deadline. Redisson sets a deadline once, five minutes later for each waiter ahead, and subtracts
-//! its own five minutes from the others when it leaves. A waiter of this library moves its deadline
-//! at each attempt: to [`LIVENESS`] from now, plus five minutes for each waiter of Redisson's
-//! ahead. So it keeps its place whatever Redisson's waiters subtract, the deadlines of this
-//! library's waiters do not add up, and those of them that die block the queue for [`LIVENESS`] at
-//! most, however many die together.
+//! deadline. Redisson sets a deadline once, five minutes later for each waiter ahead, and a leaving
+//! waiter subtracts five minutes from the remaining deadlines. A waiter of this library moves its
+//! deadline at each attempt: to [`LIVENESS`] from now, plus five minutes for each waiter of
+//! Redisson ahead. So the waiter retains its place whatever Redisson's waiters subtract, the
+//! deadlines of this library's waiters do not add up, and dead waiters of this library block the
+//! queue for [`LIVENESS`] at most, however many die together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use crate::ops::release::{Released, other_or_nothing};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::Value;
 
-/// The liveness deadline of a waiter, from its last attempt: the default lease. The longest sleep
-/// between two attempts is a sixth of it.
+/// How long a waiter counts as alive after an attempt: the default lease, six times the longest
+/// sleep between two attempts.
 const LIVENESS: Lease = crate::model::lease::DEFAULT;
 
 static ACQUIRE: Script = script!("fair_acquire");
@@ -65,7 +65,7 @@ pub(crate) struct FairForceRelease {
 }
 
 impl FairAcquire {
-    /// Only an owner that waits enters the queue.
+    /// An owner enters the queue only if `waits`.
     pub(crate) fn new(name: LockName, owner: Owner, lease: Lease, waits: bool) -> Self {
         Self { keys: Keys::new(name), owner, lease, waits }
     }
@@ -267,7 +267,7 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The queue in memory: what the scripts have in common.
+/// The queue in memory, with the steps common to the scripts.
 struct FairQueue<'a> {
     keyspace: &'a mut Keyspace,
     lock: &'a str,
@@ -296,8 +296,8 @@ impl<'a> FairQueue<'a> {
         self.keyspace.sorted_set_score(self.deadlines, owner.as_bytes())
     }
 
-    /// The milliseconds until the waiter before this position counts as dead, and with it those
-    /// ahead of it that do so within the longest sleep.
+    /// The milliseconds until the waiter before `place` counts as dead, together with all waiters
+    /// further ahead whose deadlines pass within the longest sleep.
     fn time_until_dead_before(&mut self, place: usize) -> Result<i64, WrongType> {
         let mut ahead = self.keyspace.list(self.queue)?;
         ahead.truncate(place);
@@ -323,14 +323,14 @@ impl<'a> FairQueue<'a> {
         self.keyspace.list(self.queue).is_ok() && self.deadline("").is_ok()
     }
 
-    /// Removes an owner from list and set, as far as they have the right types.
+    /// Removes an owner from list and set. A key of another type is left alone.
     fn forget(&mut self, owner: &str) {
         let _set = self.keyspace.sorted_remove(self.deadlines, owner.as_bytes());
         let _list = self.keyspace.list_remove(self.queue, owner);
     }
 
-    /// Removes dead waiters from the front of the queue, except one that is known to live. Answers
-    /// whether there were any.
+    /// Removes dead waiters from the front of the queue, up to `lives`, a waiter known to be alive.
+    /// Returns whether any waiter was removed.
     fn purge(&mut self, lives: Option<&str>) -> Result<bool, WrongType> {
         let mut purged = false;
         while let Some(head) = self.head()?.filter(|head| Some(head.as_str()) != lives) {
@@ -343,8 +343,8 @@ impl<'a> FairQueue<'a> {
         Ok(purged)
     }
 
-    /// Moves all deadlines back by the excess of the head's, if the head is one of ours: no waiter
-    /// ahead of it is left to subtract anything.
+    /// Moves all deadlines back by the excess of the head's deadline, if the head is a waiter of
+    /// this library: no waiter ahead is left to subtract anything.
     fn cut(&mut self, head: &str) -> Result<(), WrongType> {
         let least = self.live_until();
         let less = self.deadline(head)?.unwrap_or(0) - least;
@@ -360,7 +360,7 @@ impl<'a> FairQueue<'a> {
         Ok(())
     }
 
-    /// Enters the queue or renews the liveness deadline. Answers the position.
+    /// Enters the queue or renews the liveness deadline. Returns the position.
     fn enqueue(&mut self, owner: &str) -> Result<usize, WrongType> {
         let own = self.deadline(owner)?.unwrap_or(0);
         let mut before = self.keyspace.list(self.queue)?;
@@ -374,7 +374,7 @@ impl<'a> FairQueue<'a> {
         Ok(before.len())
     }
 
-    /// The liveness deadline of a waiter behind these, whose deadline was `own`.
+    /// The liveness deadline of a waiter behind `before`. The waiter's present deadline is `own`.
     fn deadline_behind(&mut self, before: &[String], own: i64) -> Result<i64, WrongType> {
         let deadline = self.live_until();
         let Some(last) = before.last() else { return Ok(deadline) };

@@ -1,4 +1,4 @@
-//! Fencing tokens: acquires with a token, tokens for holds without one, the last token.
+//! Fencing tokens: acquires with a token, tokens for existing holds, the last token.
 
 use std::sync::Arc;
 
@@ -73,11 +73,11 @@ impl Operation for FencedAcquire {
     }
 }
 
-/// Draws a token for a hold that was taken without one.
+/// Draws a token for a hold acquired without a token.
 #[derive(Clone, Debug)]
 pub(crate) struct DrawToken {
     layout: Layout,
-    /// The key that has the hold.
+    /// The key of the hold.
     key: Arc<str>,
     tokens: Arc<str>,
     owner: Owner,
@@ -113,7 +113,7 @@ impl Operation for DrawToken {
         )
     }
 
-    /// A token that a failover loses is drawn again.
+    /// A drawn token is a grant: after the loss by a failover the same token may be drawn again.
     fn grants(&self) -> Grants {
         Grants::If(|value| read_token(value.clone()).is_ok())
     }
@@ -135,7 +135,7 @@ impl Operation for DrawToken {
     }
 }
 
-/// The last token, `None` if there was none.
+/// Queries the last token; `None` if there was none.
 #[derive(Clone, Debug)]
 pub(crate) struct LastToken(Arc<str>);
 
@@ -164,7 +164,7 @@ impl Operation for LastToken {
     }
 }
 
-/// One more than the last, and at least the clock in microseconds.
+/// Increments the counter of tokens, to at least the clock in microseconds.
 pub(crate) fn next_token(keyspace: &mut Keyspace, tokens: &str) -> Result<(), WrongType> {
     let clock = keyspace.now().0.saturating_mul(1000);
     if keyspace.number_add(tokens, 1)? < clock {

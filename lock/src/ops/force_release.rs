@@ -11,7 +11,7 @@ use crate::ops::recognize::{Content, recognize};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::Value;
 
-/// Of a read-write lock only holds in the mode of this layout.
+/// Ends any hold of the lock; of a read-write lock, only holds in the mode of `layout`.
 #[derive(Clone, Debug)]
 pub(crate) struct ForceRelease {
     layout: Layout,
@@ -47,7 +47,7 @@ impl ForceRelease {
         if self.layout == Layout::Writer { ALL } else { UNLOCKED }
     }
 
-    /// Whether there is a hold. Without an answer the key holds something else than such a lock.
+    /// Whether there is a hold to end. `None` if the key has something else than such a lock.
     fn is_held(&self, found: &Content) -> Option<bool> {
         match (found, self.layout) {
             (Content::Nothing, _)

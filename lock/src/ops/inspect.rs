@@ -1,4 +1,8 @@
-//! Looks at a lock: of what kind it is, who holds it, and who waits (DESIGN: holders).
+//! Inspect: finds the kind of a lock, the owners and the waiters.
+//!
+//! A single script inspects everything of a name, whatever the kind. A reply names [`MOST`] owners
+//! at most, and of another program's data only the type. Waiters without a queue are counted by
+//! subscriptions, at most one for each client: an exact number would cost a write for each waiter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,26 +13,26 @@ use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::recognize::{Content, LONGEST, MOST, recognize};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// Looks at whatever has this name. It changes nothing.
+/// Inspects the keys of a name, and changes nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Inspect {
-    /// The key, and perhaps those of the queue, the token and the leases of permits.
+    /// The lock's key, and perhaps the keys of the queue, the token and the permits' leases.
     keys: Vec<Arc<str>>,
     channels: Vec<Arc<str>>,
 }
 
-/// What has the name.
+/// The content of a name's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inspected {
     pub(crate) content: Content,
-    /// `None` if there is no key; the longest duration if it has no expiry.
+    /// The key's time to live: `None` without the key, the longest duration without an expiry.
     pub(crate) lives: Option<Duration>,
-    /// The waiters of a fair lock, the next one first.
+    /// The waiters of a fair lock, the next waiter first.
     pub(crate) queue: Vec<String>,
     pub(crate) has_token: bool,
     pub(crate) has_permit_leases: bool,
     /// How many clients are subscribed to the channels of a lock, a read-write lock, and a
-    /// semaphore. `None` if the server does not say.
+    /// semaphore. `None` if the server reports no number.
     pub(crate) subscribers: [Option<u64>; 3],
 }
 
@@ -43,7 +47,7 @@ impl Inspect {
         }
     }
 
-    /// Looks at the owners alone. A user who may use the lock may do so.
+    /// Inspects only the owners. Every user of the lock may do so.
     pub(crate) fn owners(name: &LockName) -> Self {
         Self { keys: vec![Arc::from(name.as_str())], channels: Vec::new() }
     }
@@ -83,7 +87,7 @@ impl Operation for Inspect {
             Value::Array(queue.map(Value::Text).collect()),
             Value::Integer(i64::from(keyspace.exists(key_of(2)))),
             Value::Integer(i64::from(keyspace.exists(key_of(3)))),
-            // A keyspace does not know its subscribers.
+            // A keyspace does not count subscribers.
             Value::Array(vec![Value::Integer(-1); self.channels.len()]),
         ]))
     }

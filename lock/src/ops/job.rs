@@ -1,8 +1,16 @@
-//! A job's runs: which slots have run, how often one was tried, and the fencing token of a run.
+//! A job's runs: the slots already run, the attempts, and the fencing tokens.
 //!
-//! A run holds a lock of its slot. Beside it is a record: a hash with the owner of the latest run,
-//! the number of attempts, and whether one has succeeded. Only the holder of the lock writes it,
-//! and a client whose begin got no reply, which gives its attempt back (DESIGN: jobs).
+//! A run holds the lock of its slot. Beside the lock is a record: a hash with the owner of the
+//! latest run, the number of attempts, and whether an attempt has succeeded. Only the lock's holder
+//! writes the record, so a run without its lock records nothing. The exception is a client without
+//! a reply to its begin, which gives the attempt back.
+//!
+//! An attempt counts when it begins: a job killing its process would otherwise be tried for ever.
+//! Nobody records the death of a run: a dead run's owner does not hold the lock. The record
+//! expires, so jobs do not leave a key for each night.
+//!
+//! Tokens belong to the job and not to the slot, as yesterday's run may still be at work. They are
+//! at least the clock in microseconds, so the counter may expire with the records.
 
 use std::sync::Arc;
 
@@ -15,14 +23,14 @@ use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::release::{Released, with_time};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// The keys of one slot of a job.
+/// The keys of a slot of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct JobKeys {
     pub(crate) lock: LockName,
     pub(crate) record: Arc<str>,
     /// The counter of fencing tokens of all slots.
     pub(crate) tokens: Arc<str>,
-    /// The slots that the job ran for last: a sorted set, by when their latest run began.
+    /// The slots of the latest runs: a sorted set, by the begin of each slot's latest run.
     pub(crate) runs: Arc<str>,
 }
 
@@ -31,7 +39,7 @@ const STATE: &str = "state";
 const OWNER: &str = "owner";
 const ATTEMPTS: &str = "attempts";
 const TOKEN: &str = "token";
-/// The machine of the latest run, when the run began and ended, and its exit code.
+/// The machine, begin, end and exit code of the latest run.
 const HOST: &str = "host";
 const STARTED: &str = "started";
 const ENDED: &str = "ended";
@@ -39,7 +47,7 @@ const EXIT: &str = "exit";
 /// The owners of the latest attempts, each followed by a blank, the latest first.
 const COUNTED: &str = "counted";
 
-/// The length of [`COUNTED`]: about twenty owners. An attempt that twenty others have followed is
+/// The length of [`COUNTED`]: about twenty owners. An attempt followed by twenty newer attempts is
 /// not given back.
 const COUNTED_BYTES: usize = 1024;
 
@@ -51,7 +59,7 @@ const FAILED: &str = "failed";
 /// How many slots of a job are listed.
 const MOST_RUNS: usize = 100;
 
-/// The longest slot that is listed, in bytes.
+/// The longest listed slot, in bytes.
 const LONGEST_LISTED: usize = 1024;
 
 static BEGIN: Script = script!("run_begin");
@@ -59,7 +67,7 @@ static GIVE_BACK: Script = script!("run_give_back");
 static FINISH: Script = script!("run_finish");
 static READ: Script = script!("run_read");
 
-/// Asks whether the slot has run.
+/// Queries whether the slot has run.
 #[derive(Clone, Debug)]
 pub(crate) struct HasRun(pub(crate) Arc<str>);
 
@@ -85,7 +93,7 @@ impl Operation for HasRun {
     }
 }
 
-/// Begins a run of a slot whose lock the owner has.
+/// Begins a run of a slot, whose lock the owner holds.
 #[derive(Clone, Debug)]
 pub(crate) struct BeginRun {
     pub(crate) keys: JobKeys,
@@ -105,7 +113,7 @@ pub(crate) enum RunBegun {
     },
     RanAlready,
     AttemptsUsedUp,
-    /// The owner does not have the lock any more.
+    /// The owner no longer holds the lock.
     NotHeld,
 }
 
@@ -198,7 +206,8 @@ impl Operation for BeginRun {
     }
 }
 
-/// Gives back the attempt of an owner whose run did not start. It may be sent any number of times.
+/// Gives back the attempt of an owner whose run did not start. The request may be repeated any
+/// number of times.
 #[derive(Clone, Debug)]
 pub(crate) struct GiveBackAttempt {
     pub(crate) record: Arc<str>,
@@ -233,7 +242,7 @@ impl Operation for GiveBackAttempt {
     }
 }
 
-/// Records how a run has ended, if the owner still has its lock. False if it does not.
+/// Records the end of a run if the owner still holds the lock. Replies whether the end is recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishRun {
     pub(crate) keys: JobKeys,
@@ -290,7 +299,7 @@ impl Operation for FinishRun {
     }
 }
 
-/// Asks for the slots of a job that ran last, the latest last.
+/// Lists the slots of a job's latest runs, the latest last.
 #[derive(Clone, Debug)]
 pub(crate) struct ListRuns(pub(crate) Arc<str>);
 
@@ -330,29 +339,31 @@ pub(crate) struct ReadRuns {
     pub(crate) keys: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// What the record of a slot says of its latest run. Numbers that are unknown or no numbers are
-/// `None`.
+/// A slot's record of the latest run. Unknown numbers and malformed texts are `None`, or zero for
+/// `attempts` and `token`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunFields {
-    /// Whether an attempt has succeeded or the latest has failed; `None` if it has not ended.
+    /// `true` after an attempt has succeeded, `false` if the latest attempt has failed, `None` if
+    /// the latest attempt has not ended.
     pub(crate) success: Option<bool>,
     pub(crate) owner: String,
-    /// Whether this owner has the lock of the slot.
+    /// Whether `owner` holds the lock of the slot.
     pub(crate) is_held: bool,
     pub(crate) attempts: u32,
     pub(crate) token: u64,
     pub(crate) host: Option<String>,
-    /// In milliseconds by the server's clock, as the next.
+    /// In milliseconds of the server's clock, as `ended`.
     pub(crate) started: Option<u64>,
     pub(crate) ended: Option<u64>,
     pub(crate) exit_code: Option<i32>,
 }
 
-/// What [`READ`] answers for a slot, before whether the owner has the lock.
+/// The fields in the reply of [`READ`] for a slot. After the fields, the reply says whether the
+/// owner holds the lock.
 const FIELDS: [&str; 8] = [STATE, OWNER, ATTEMPTS, TOKEN, HOST, STARTED, ENDED, EXIT];
 
 impl RunFields {
-    /// `None` if there is no record, or one that is not a job's.
+    /// `None` if there is no record, or if the record is not a job's.
     fn from_value(value: &Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let (Value::Integer(held), texts) = parts.split_last()? else { return None };
@@ -366,7 +377,7 @@ impl RunFields {
             FAILED => Some(false),
             _ => None,
         };
-        // An earlier run of the slot has left these, if its build was older.
+        // A begin by an older version does not clear the end of the run before.
         let of_end = |place| text(place).filter(|_| success.is_some());
         Some(Self {
             success,

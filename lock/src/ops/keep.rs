@@ -1,8 +1,15 @@
-//! Keep: ends a hold whose key stays for a while, and wakes the waiters, which read how long.
+//! Keep: ends a hold but leaves the key for a while, and wakes the waiters, which read the time to
+//! live.
 //!
-//! The key stays under another owner, which nobody renews, nests or releases: the hold's with
-//! [`KEPT`] behind it. So a copy of this command finds that it is done, and a late renewal, acquire
-//! or plain release of the hold finds nothing of its own (DESIGN: shortest hold).
+//! The key stays under another owner, which nobody renews, nests or releases: the hold's owner
+//! followed by [`KEPT`]. So a copy of this command finds the work done, and a late renewal, acquire
+//! or plain release of the hold finds a foreign owner. The command needs no not-after and no
+//! estimate of the server's clock. Redisson sees a hash with an owner and a time to live.
+//!
+//! Until the server acknowledges the command, the client repeats it like any release. The release
+//! log does not have it: after a failover, a plain release would free the lock too early. If a
+//! writer also reads, the lock is not kept for the writer: both holds are in the same key, whose
+//! expiry would end the reader too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +24,7 @@ use crate::ops::read_write::{LEVEL, MODE, Mode, level, levels, longest_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
 
-/// Ends a hold. Its key stays for `left`, whatever its lease was.
+/// Ends a hold. The key stays for `left`, whatever the lease was.
 #[derive(Clone, Debug)]
 pub(crate) struct Keep {
     pub(crate) layout: Layout,
@@ -27,13 +34,14 @@ pub(crate) struct Keep {
     pub(crate) wakes: WakeTarget,
 }
 
-/// Who is told of it.
+/// The waiters to notify.
 #[derive(Clone, Debug)]
 pub(crate) enum WakeTarget {
     /// The waiters poll.
     Nobody,
     Channel(Arc<str>),
-    /// The first of a fair lock's queue, on its own channel, which begins with that of the lock.
+    /// The first waiter of a fair lock's queue, on the waiter's own channel, which begins with
+    /// `channel`, the lock's.
     Head {
         queue: Arc<str>,
         channel: Arc<str>,
@@ -46,12 +54,12 @@ static READER: Script = script!("read_keep");
 static WRITER: Script = script!("write_keep");
 
 impl Keep {
-    /// The owner as the server has it.
+    /// The owner as stored on the server.
     fn field(&self) -> String {
         field(self.layout, &self.owner)
     }
 
-    /// At least one: a time of zero would delete the key.
+    /// `left` in milliseconds, at least 1: zero would delete the key.
     fn millis(&self) -> i64 {
         i64::try_from(self.left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX).max(1)
     }

@@ -1,7 +1,8 @@
-//! A keyspace in memory: what the operations need of Redis's data types, with time as an argument.
+//! A keyspace in memory: the subset of Redis's data types needed by the operations, with time as an
+//! argument.
 //!
-//! It knows nothing of locks. Each operation defines its effect here beside the script that has the
-//! same effect on a server. One test suite holds both to the same replies.
+//! The keyspace knows nothing of locks. Each operation defines the effect on a keyspace beside the
+//! script with the same effect on a server. A test suite holds both to the same replies.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +10,7 @@ use uuid::Uuid;
 
 use crate::ops::value::ServerTime;
 
-/// Keys with their values and expiries, at one time.
+/// Keys with values and expiries, at a given time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Keyspace {
     now: i64,
@@ -17,7 +18,8 @@ pub(crate) struct Keyspace {
     published: Vec<Publication>,
 }
 
-/// A message that an operation published. The caller delivers it after the keyspace is unlocked.
+/// A message published by an operation. The caller delivers the message after the keyspace is
+/// unlocked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Publication {
     pub(crate) channel: String,
@@ -30,14 +32,13 @@ struct Entry {
     expires_at: Option<i64>,
 }
 
-/// Redis's types, as far as locks need them. A collection that becomes empty is removed with its
-/// key.
+/// Redis's types, as far as locks need them. An empty collection is removed with the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Content {
     Hash(BTreeMap<String, String>),
     Text(String),
     List(VecDeque<String>),
-    /// Members with their scores, which are whole numbers here.
+    /// Members with scores, which are whole numbers here.
     Sorted(BTreeMap<Vec<u8>, i64>),
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn begins_with_owner(text: &str) -> bool {
     digit.is_ascii_digit() && Uuid::try_parse(uuid).is_ok()
 }
 
-/// This key holds a value of another type.
+/// The error for this key, which has a value of another type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WrongType(pub(crate) String);
 
@@ -75,7 +76,7 @@ impl WrongType {
 }
 
 impl Keyspace {
-    /// Sets the time. The methods below no longer see what expired by then.
+    /// Sets the time. Keys expired by then are gone for the methods below.
     pub(crate) fn set_now(&mut self, now: ServerTime) {
         self.now = now.0;
     }
@@ -104,7 +105,7 @@ impl Keyspace {
         Ok(self.hash_get(key, field)?.is_some())
     }
 
-    /// `HRANDFIELD`: one of the fields.
+    /// `HRANDFIELD`: any field, here the first.
     pub(crate) fn hash_field(&mut self, key: &str) -> Option<String> {
         match self.live(key).map(|entry| &entry.content) {
             Some(Content::Hash(fields)) => fields.keys().next().cloned(),
@@ -146,7 +147,7 @@ impl Keyspace {
         })
     }
 
-    /// The fields of a hash, in order; empty if there is none.
+    /// The fields of a hash, in order; empty without a hash.
     pub(crate) fn fields(&mut self, key: &str) -> Vec<(String, String)> {
         match self.live(key).map(|entry| &entry.content) {
             Some(Content::Hash(fields)) => {
@@ -156,7 +157,7 @@ impl Keyspace {
         }
     }
 
-    /// Whether a hash cannot be a lock. The scripts of acquires look at a few fields of it.
+    /// Whether a hash cannot be a lock. The scripts of acquires inspect only a few fields.
     pub(crate) fn is_foreign(&mut self, key: &str) -> bool {
         let has_end = self.time_to_live(key) >= 0;
         self.fields(key).iter().any(|(field, value)| match field.as_str() {
@@ -192,7 +193,7 @@ impl Keyspace {
         self.text_get(key)?.map(|text| text.parse().map_err(|_| WrongType::of(key))).transpose()
     }
 
-    /// `INCRBY`: a text that is a number counts as that number, no key as zero. The expiry stays.
+    /// `INCRBY`: a missing key counts as zero, and a text must be a number. The expiry stays.
     pub(crate) fn number_add(&mut self, key: &str, delta: i64) -> Result<i64, WrongType> {
         match self.content(key, || Content::Text("0".to_owned())) {
             Content::Text(text) => {
@@ -225,7 +226,7 @@ impl Keyspace {
         }
     }
 
-    /// `LREM` of all items that are equal to `item`.
+    /// `LREM` of all items equal to `item`.
     pub(crate) fn list_remove(&mut self, key: &str, item: &str) -> Result<bool, WrongType> {
         self.change(key, |content| match content {
             Content::List(items) => {
@@ -274,7 +275,7 @@ impl Keyspace {
         })
     }
 
-    /// `ZREMRANGEBYSCORE` of all scores up to `highest`. Answers how many were removed.
+    /// `ZREMRANGEBYSCORE` of all scores up to `highest`. Returns the number of removed members.
     pub(crate) fn sorted_remove_until(
         &mut self,
         key: &str,
@@ -295,7 +296,7 @@ impl Keyspace {
         Ok(removed)
     }
 
-    /// `ZREMRANGEBYRANK` of all members but the `kept` ones with the highest scores.
+    /// `ZREMRANGEBYRANK` of all members but `kept` members with the highest scores.
     pub(crate) fn sorted_keep_highest(&mut self, key: &str, kept: usize) -> Result<(), WrongType> {
         let all = self.sorted(key)?;
         let excess = all.len().saturating_sub(kept);
@@ -305,8 +306,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// `ZRANGE` of all members with scores: the lowest first, equal ones in the order of their
-    /// bytes.
+    /// `ZRANGE` of all members with scores: the lowest first, equal scores in the order of the
+    /// members' bytes.
     pub(crate) fn sorted(&mut self, key: &str) -> Result<Vec<(Vec<u8>, i64)>, WrongType> {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(Vec::new()),
@@ -320,8 +321,7 @@ impl Keyspace {
         }
     }
 
-    /// The time to live as Redis gives it: -2 without the key, -1 without an expiry, else
-    /// milliseconds.
+    /// `PTTL`: -2 without the key, -1 without an expiry, else milliseconds.
     pub(crate) fn time_to_live(&mut self, key: &str) -> i64 {
         let now = self.now;
         self.live(key).map_or(-2, |entry| entry.expires_at.map_or(-1, |at| (at - now).max(0)))
@@ -335,7 +335,7 @@ impl Keyspace {
         }
     }
 
-    /// Extends the time to live to `millis` if it is shorter. With zero, it stays as it is.
+    /// Extends a shorter time to live to `millis`. Zero changes nothing.
     pub(crate) fn prolong(&mut self, key: &str, millis: i64) {
         let longest = self.time_to_live(key).max(millis);
         let at = self.now.saturating_add(longest);
@@ -369,7 +369,7 @@ impl Keyspace {
         self.keys.clear();
     }
 
-    /// `MIGRATE`: moves a key with what is left of its time, unless it is there already.
+    /// `MIGRATE`: moves a key with the remaining time to live, unless `to` has the key.
     #[cfg(all(test, wheellock_shuttle))]
     pub(crate) fn migrate(&mut self, key: &str, to: &mut Self) {
         self.expire_if_due(key);
@@ -379,8 +379,8 @@ impl Keyspace {
         to.keys.entry(key.to_owned()).or_insert(Entry { content, expires_at });
     }
 
-    /// The same keys at another time, without those that have expired by then: equal to any other
-    /// keyspace with the same future.
+    /// The keys at the time `now`, without the keys expired by then: equal to any keyspace with the
+    /// same future.
     #[cfg(test)]
     pub(crate) fn at(&self, now: ServerTime) -> Self {
         let lives = |entry: &Entry| entry.expires_at.is_none_or(|expires_at| expires_at > now.0);
@@ -394,7 +394,7 @@ impl Keyspace {
         self.keys.is_empty()
     }
 
-    /// The same keyspace with other texts in place of its keys, fields and members.
+    /// A copy with renamed keys, fields and members.
     #[cfg(test)]
     pub(crate) fn renamed(&self, rename: impl Fn(&str) -> String) -> Self {
         let renamed = |content: &Content| match content {
@@ -415,7 +415,7 @@ impl Keyspace {
         Self { now: self.now, keys: keys.collect(), published: Vec::new() }
     }
 
-    /// `KEYS`: those that match a pattern, in any order.
+    /// `KEYS`: the keys matching a pattern, in any order.
     pub(crate) fn keys_like(&mut self, pattern: &str) -> Vec<String> {
         let pattern: Vec<char> = pattern.chars().collect();
         let mut found: Vec<String> = self.keys.keys().cloned().collect();
@@ -423,14 +423,15 @@ impl Keyspace {
         found
     }
 
-    /// The value of a key, created if there is none.
+    /// The value of a key, created by `make` if the key is missing.
     fn content(&mut self, key: &str, make: impl FnOnce() -> Content) -> &mut Content {
         self.expire_if_due(key);
         let entry = self.keys.entry(key.to_owned());
         &mut entry.or_insert_with(|| Entry { content: make(), expires_at: None }).content
     }
 
-    /// Removes something from the value of a key. False if there is no key or nothing to remove.
+    /// Removes something from the value of a key by `take`. `false` if there is no key or nothing
+    /// to remove.
     fn change(
         &mut self,
         key: &str,
@@ -464,12 +465,12 @@ impl Keyspace {
 }
 
 /// Whether a text matches a pattern of Redis's: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before
-/// a sign that stands for itself.
+/// a literal character.
 ///
-/// Takes at most as many steps as the product of both lengths. Only the last `*` ever has to take
-/// more: a longer match of one before it leaves less text for the same rest of the pattern.
+/// Takes at most as many steps as the product of both lengths. Only the last `*` is ever extended:
+/// a longer match of an earlier `*` leaves less text for the same rest of the pattern.
 fn is_like(mut text: &[char], mut pattern: &[char]) -> bool {
-    // What follows the last `*`, and the text that it has not taken yet.
+    // The pattern after the last `*`, and the text not yet taken by this `*`.
     let mut star: Option<(&[char], &[char])> = None;
     loop {
         if let Some(('*', rest)) = pattern.split_first() {
@@ -482,7 +483,7 @@ fn is_like(mut text: &[char], mut pattern: &[char]) -> bool {
             (text, pattern) = (later, rest);
             continue;
         }
-        // The last `*` takes one letter more, and the rest is compared anew.
+        // The last `*` takes one letter more, and the rest is compared again.
         let Some((rest, untaken)) = star else { return false };
         text = untaken.get(1..).unwrap_or_default();
         pattern = rest;
@@ -490,8 +491,8 @@ fn is_like(mut text: &[char], mut pattern: &[char]) -> bool {
     }
 }
 
-/// What is left of a pattern that begins with something for one letter, and not with `*`. `None` if
-/// the letter does not match, or the pattern is empty.
+/// Matches a letter with the beginning of a pattern, which is not `*`. Returns the rest of the
+/// pattern; `None` if the letter does not match, or the pattern is empty.
 fn match_letter(letter: char, pattern: &[char]) -> Option<&[char]> {
     let (first, rest) = pattern.split_first()?;
     match first {

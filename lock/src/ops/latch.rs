@@ -1,6 +1,6 @@
 //! The operations of latches: set the count, count down, delete.
 //!
-//! They take the same arguments and give the same reply, so they are one operation with three
+//! The three take the same arguments and give the same reply, so they are one operation with three
 //! scripts.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ static DELETE: Script = script!("latch_delete");
 
 /// Closes Redisson's gate.
 const SHUT: &str = "1";
-/// Opens it.
+/// Opens Redisson's gate.
 const OPEN: &str = "0";
 
 /// Changes a latch.
@@ -31,7 +31,7 @@ pub(crate) struct ChangeLatch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Sets the count, unless there is one.
+    /// Sets the count, unless the latch has a count.
     Set(i64),
     CountDown,
     Delete,

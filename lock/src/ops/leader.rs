@@ -1,4 +1,4 @@
-//! Who leads: the holder of a fenced lock, and its token.
+//! The leader: the holder of a fenced lock, and the token of the hold.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::ops::operation::{Operation, Request, Script, script};
 use crate::ops::recognize::{Content, recognize};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// Asks for the holder and the last token together.
+/// Queries the holder and the last token together.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentLeader {
     name: LockName,
     tokens: Arc<str>,
 }
 
-/// The owner of the hold, and its token.
+/// The owner and the token of the hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeaderReply {
     pub(crate) owner: String,

@@ -1,7 +1,10 @@
-//! The waits that a client's record names: how they are written into one field, and read from it
-//! (DESIGN: deadlocks).
+//! The long waits in a client's record: encoded into a single field, and decoded.
 //!
-//! The field is a list of texts, each with its length before it, so that a name may be anything:
+//! A thread with a long wait adds the wait and the names of the thread's holds. The waits of
+//! several clients and the owners on the server are a graph, in which clients find deadlocks.
+//! Owners alone would not do: an owner names a client, and not a thread.
+//!
+//! The field is a list of texts, each after its length, so a name may have any characters:
 //! `1:w4:1500..`. A text `w` begins a wait.
 
 use std::fmt::Write as _;
@@ -12,23 +15,24 @@ use crate::model::wait_graph::{LongWait, Need, ThreadHold, WaitId};
 /// The longest field, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// The longest name of a lock or a thread that is written, in bytes. A wait for a lock with a longer
-/// name is not listed.
+/// The longest written name of a lock or a thread, in bytes. A wait for a lock with a longer name
+/// is not listed.
 pub(crate) const LONGEST_NAME: usize = 1024;
 
-/// The most holds of one thread.
+/// The most listed holds of a thread.
 const MOST_HOLDS: usize = 16;
 
-/// When a wait began, as its client knows it.
+/// The begin of a wait, as known to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Began {
-    /// So long ago.
+    /// This long ago.
     Ago(Duration),
-    /// By the server's clock in ms: read from an earlier record, so that each record says the same.
+    /// In ms of the server's clock: read from an earlier record, so all records agree.
     At(i64),
 }
 
-/// Writes waits, each with when it began. Returns the field, and how many of the waits have room in it.
+/// Encodes waits with their begins. Returns the field, and the number of waits with room in the
+/// field.
 pub(crate) fn encode<'a, I>(waits: I) -> (String, usize)
 where
     I: Iterator<Item = (Began, &'a LongWait)>,
@@ -72,8 +76,8 @@ fn push(field: &mut String, text: &str) {
     write!(field, "{}:{text}", text.len()).ok();
 }
 
-/// Reads what [`encode`] has written. `written` is when, by the server's clock in ms. What is
-/// anything else ends the list.
+/// Decodes a field of [`encode`]. `written` is the time of the record, in ms of the server's clock.
+/// The list ends at the first malformed text.
 pub(crate) fn decode(client: &str, field: &str, written: i64) -> Vec<LongWait> {
     let mut rest = field;
     std::iter::from_fn(|| decode_one(client, &mut rest, written)).collect()

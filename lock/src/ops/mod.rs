@@ -1,11 +1,10 @@
-//! What a server can be asked: one file for each operation, with its script, its reply and its
-//! effect in memory.
+//! The requests to a server: a file for each operation, with script, reply and effect in memory.
 //!
 //! The wire format is in these files and nowhere else. Every operation may be sent more than once.
-//! Counts are written absolutely, an owner is never used again, and whatever creates or prolongs
-//! something carries a *not-after*: a time of the server's clock after which a copy does nothing.
-//! For plain numbers, the server remembers its reply to a call. So an operation that is sent twice
-//! has the effect of one, and a copy that arrives late has none.
+//! Counts are written absolutely, an owner is never used again, and requests to create or prolong
+//! something carry a *not-after*: a time of the server's clock after which a copy does nothing. For
+//! plain numbers, the server remembers the reply to a call. So an operation sent twice has the
+//! effect of a single copy, and a late copy has no effect.
 
 pub(crate) mod acquire;
 pub(crate) mod acquire_many;

@@ -1,4 +1,4 @@
-//! The form that every operation has.
+//! The common form of all operations.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,42 +8,43 @@ use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
-/// One request to a server, with its reply and its effect on a keyspace in memory.
+/// A request to a server, with the reply and the effect on a keyspace in memory.
 ///
-/// What sends operations takes an [`AnyOperation`], so it is compiled once: an acquire and a release
-/// run the same code.
+/// Senders of operations take an [`AnyOperation`], so they are compiled once: an acquire and a
+/// release run the same code.
 pub(crate) trait Operation: Debug {
-    /// What the caller learns.
+    /// The decoded reply.
     type Reply: FromReply;
 
-    /// What is sent to a server.
+    /// Returns the request to send.
     fn request(&self) -> Request<'_>;
 
-    /// Reads the reply. A `LATE` and a refusal do not come here.
+    /// Decodes the reply. `LATE` and refusals are handled before.
     fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected> {
         Self::Reply::from_reply(value)
     }
 
-    /// Does in memory what the command does on a server that it reaches in time, and answers the
-    /// same.
+    /// Applies the operation in memory, as a server does within the not-after, and returns the same
+    /// reply. A key of another type is an error.
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
 
-    /// What the operation may grant.
+    /// Which replies are grants.
     fn grants(&self) -> Grants {
         Grants::Nothing
     }
 
-    /// Whether it is for several locks, each of which may be asked for in a request of its own.
+    /// Whether the operation is for several locks, each of which may have a separate request.
     fn is_divisible(&self) -> bool {
         false
     }
 
-    /// The server's time, if the reply carries it.
+    /// The server's time, if the reply has a time.
     fn server_time(&self, value: &Value) -> Option<ServerTime> {
         Self::Reply::server_time(value)
     }
 
-    /// Runs in memory as on a server, which does nothing if its clock is beyond `not_after`.
+    /// Runs the operation in memory as on a server: an operation with a not-after does nothing when
+    /// the clock is beyond `not_after`.
     fn run(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
         let is_late = keyspace.now() > not_after;
         if is_late && self.request().arguments.contains(&Argument::NotAfter) {
@@ -56,18 +57,18 @@ pub(crate) trait Operation: Debug {
     }
 }
 
-/// Whether an operation may grant what is free, so that replicas may have to acknowledge the grant.
+/// Whether an operation may grant something: replicas may have to acknowledge a grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Grants {
     Nothing,
-    /// A reply for which this is true is a grant.
+    /// A reply is a grant if this function returns `true`.
     If(IsGrant),
 }
 
 /// Whether a reply is a grant.
 pub(crate) type IsGrant = fn(&Value) -> bool;
 
-/// An operation whose reply is not read.
+/// An operation with an undecoded reply.
 pub(crate) type AnyOperation<'a> = dyn Operation<Reply = Value> + 'a;
 
 /// Makes an [`AnyOperation`] of an operation.
@@ -98,7 +99,7 @@ impl<O: Operation + ?Sized> Operation for Untyped<'_, O> {
     }
 }
 
-/// An operation that is chosen at run time.
+/// An operation chosen at run time.
 impl<O: Operation + ?Sized> Operation for Arc<O> {
     type Reply = O::Reply;
 
@@ -123,13 +124,13 @@ impl<O: Operation + ?Sized> Operation for Arc<O> {
     }
 }
 
-/// What is sent to a server for an operation.
+/// The request to a server for an operation.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     /// The verb, for messages.
     pub(crate) name: &'static str,
     pub(crate) kind: CommandKind,
-    /// The keys, channels included, in the order that the script expects.
+    /// The keys, channels included, in the script's order.
     pub(crate) keys: Vec<&'a str>,
     /// The arguments after the keys.
     pub(crate) arguments: Vec<Argument<'a>>,
@@ -145,7 +146,7 @@ impl<'a> Request<'a> {
         Self { name, kind: CommandKind::Script(script), keys, arguments }
     }
 
-    /// The script that it runs, if it is one.
+    /// The script of the request; `None` for a plain command.
     pub(crate) fn script_sent(&self) -> Option<&'static Script> {
         match self.kind {
             CommandKind::Script(script) => Some(script),
@@ -153,8 +154,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The key that has another type than the request needs, as far as the message of the refusal
-    /// tells. A server tells the line of the script, and that line has the number of the key.
+    /// The key with another type than the request needs, if `message`, the text of the refusal,
+    /// identifies the key. A server names the line of the script, and the line has the number of
+    /// the key.
     pub(crate) fn wrong_key(&self, message: &str) -> Option<&str> {
         let number_after = |text: &str, sign: &str| {
             let (_, rest) = text.split_once(sign)?;
@@ -171,30 +173,30 @@ impl<'a> Request<'a> {
         self.keys.get(key?).copied()
     }
 
-    /// A command of the server's own.
+    /// A request of a plain command of the server.
     pub(crate) fn command(name: &'static str, verb: &'static str, key: &'a str) -> Self {
         let kind = CommandKind::Command(verb);
         Self { name, kind, keys: vec![key], arguments: Vec::new() }
     }
 }
 
-/// One argument of a request.
+/// An argument of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
     /// An owner, as text.
     Owner(&'a Owner),
-    /// An owner, as text with the ending that makes it a writer's.
+    /// An owner, as text with a writer's ending.
     Writer(&'a Owner),
-    /// An owner, as bytes: the id of the permit that is taken under it.
+    /// An owner, as bytes: the id of the permit taken under this owner.
     Permit(&'a Owner),
     Number(i64),
     /// The channel of the lock of this name.
     Channel(&'a LockName),
-    /// The server's time after which a script does nothing. Each attempt has its own.
+    /// The server's time after which a script does nothing. Each attempt has another not-after.
     NotAfter,
-    /// The command that publishes: `SPUBLISH` where channels lie with the keys, else `PUBLISH`.
+    /// The publishing command: `SPUBLISH` where channels lie with the keys, else `PUBLISH`.
     Publish,
 }
 
@@ -212,15 +214,15 @@ pub(crate) enum CommandKind {
     Command(&'static str),
 }
 
-/// A Lua script. Its file opens with its keys, arguments and answers.
+/// A Lua script. The file opens with the keys, arguments and replies.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: &'static str,
     hash: [u8; 40],
 }
 
-/// The script of a file in `ops/scripts`, perhaps behind another, without comments: a release is
-/// sent as text.
+/// The script of a file in `ops/scripts`, perhaps behind another file's, without comments: a
+/// release is sent as text.
 macro_rules! script {
     ($($name:literal),+) => {{
         const FILE: &str = concat!($(include_str!(concat!("scripts/", $name, ".lua"))),+);
@@ -231,12 +233,12 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// The lines of a script that are no comments, and how many bytes they have. A line that begins with
-/// `--!` is kept: it lets Dragonfly run a script that computes the names of keys. For other servers
-/// it is a comment.
+/// The lines of a script without comments, and their number of bytes. A line beginning with `--!`
+/// stays: such a line lets Dragonfly run a script with computed names of keys, and is a comment on
+/// other servers.
 pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
     let (script, mut code, mut length) = (script.as_bytes(), [0; N], 0);
-    // As below, without iterators. Each turn takes one line.
+    // Without iterators, as below. Each turn takes a line.
     let mut start = 0;
     while start < script.len() {
         let mut end = start;
@@ -262,7 +264,7 @@ pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
 }
 
 impl Script {
-    /// Its text is compiled in.
+    /// A script with the compiled-in `text`.
     #[expect(clippy::panic, reason = "it ends the compilation, as no script is made later")]
     pub(crate) const fn of_text(text: &'static [u8]) -> Self {
         match std::str::from_utf8(text) {
@@ -271,8 +273,9 @@ impl Script {
         }
     }
 
-    /// The hash is computed when this crate is compiled, so no thread ever waits for it. A cell
-    /// that is filled when it is first needed could be copied by a fork while it is being filled.
+    /// A script with the hash of `source`. The hash is computed when this crate is compiled, so no
+    /// thread ever waits for the hash. A cell filled on first use could be copied by a fork in the
+    /// middle of the filling.
     pub(crate) const fn new(source: &'static str) -> Self {
         Self { source, hash: hexadecimal(const_sha1::sha1(source.as_bytes()).as_bytes()) }
     }
@@ -281,14 +284,14 @@ impl Script {
         self.source
     }
 
-    /// The command that line `number` calls. A command that is an argument publishes.
+    /// The command called in line `number`. A command given by an argument publishes.
     pub(crate) fn command_at(&self, number: usize) -> Option<&'static str> {
         let line = self.source.lines().nth(number.checked_sub(1)?)?;
         let (_, call) = line.split_once("call(")?;
         if call.starts_with("ARGV") { Some("publish") } else { call.split('\'').nth(1) }
     }
 
-    /// The name under which a server knows it: the SHA-1 of its text, in hexadecimal.
+    /// The server's name of the script: the SHA-1 of the text, in hexadecimal.
     pub(crate) const fn hash(&self) -> &[u8; 40] {
         &self.hash
     }
@@ -307,10 +310,11 @@ const fn hexadecimal(bytes: [u8; 20]) -> [u8; 40] {
     text
 }
 
-/// The payload of a release, as Redisson sends it: one waiter of each process may try.
+/// The payload of a release, as in Redisson: a single waiter of each process may try.
 pub(crate) const UNLOCKED: &str = "0";
 
-/// The payload that makes Redisson wake every waiter. On a latch's channel: it is closed again.
+/// The payload on which Redisson wakes every waiter. On a latch's channel: the latch is closed
+/// again.
 pub(crate) const ALL: &str = "1";
 
 /// The ending of the owner under which a released hold stays.

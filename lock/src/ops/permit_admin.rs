@@ -1,4 +1,4 @@
-//! Permits with ids and leases: count them, set their number, change a lease, ask for a lease.
+//! Permits with ids and leases: count permits, set their number, change a lease, query a lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ static SET: Script = script!("permits_set");
 static LEASE: Script = script!("permits_lease");
 static LEASE_OF: Script = script!("permits_lease_of");
 
-/// Counts the permits that are free and those that are taken.
+/// Counts the free permits and the taken permits.
 #[derive(Clone, Debug)]
 pub(crate) struct CountPermits {
     name: LockName,
@@ -182,8 +182,8 @@ impl Operation for UpdateLease {
     }
 }
 
-/// Asks for the lease of a permit: `None` if there is no such permit, `Duration::MAX` if it has no
-/// lease.
+/// Queries the lease of a permit: `None` if there is no such permit, `Duration::MAX` for a permit
+/// without a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseOf {
     leases: Arc<str>,

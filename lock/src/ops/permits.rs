@@ -16,17 +16,17 @@ use crate::ops::value::{FromReply, Unexpected, Value};
 static ACQUIRE: Script = script!("permits_acquire");
 static RELEASE: Script = script!("permits_release");
 
-/// Redisson's score for a lease that never ends.
+/// Redisson's score for an endless lease.
 pub(crate) const NEVER: i64 = 922_337_203_685_477;
 
-/// The permits of an operation, with the keys that they need.
+/// The permits of an operation, with all keys.
 #[derive(Clone, Debug)]
 struct Permits {
     name: LockName,
     leases: Arc<str>,
     channel: Arc<str>,
     ids: Vec<PermitId>,
-    /// The keys that record each permit's release.
+    /// The keys recording each permit's release.
     request_keys: Vec<Arc<str>>,
 }
 
@@ -58,16 +58,16 @@ impl Permits {
 #[derive(Clone, Debug)]
 pub(crate) struct AcquirePermits {
     permits: Permits,
-    /// `None` for permits that never expire.
+    /// `None` for permits without an expiry.
     lease: Option<Lease>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitsAcquired {
     pub(crate) granted: bool,
-    /// How many are left for others.
+    /// The number of permits left.
     pub(crate) left: i64,
-    /// When the next lease ends, if the permits were refused and a lease ends at all.
+    /// The time until the next lease ends, if the permits were refused and a lease ends at all.
     pub(crate) wait: Option<Duration>,
 }
 
@@ -161,7 +161,7 @@ impl Operation for AcquirePermits {
     }
 }
 
-/// Releases permits by their ids: all of them, or none if one is missing.
+/// Releases permits by their ids: all permits, or none if any is missing.
 #[derive(Clone, Debug)]
 pub(crate) struct ReleasePermits {
     permits: Permits,
@@ -171,7 +171,7 @@ pub(crate) struct ReleasePermits {
 
 impl ReleasePermits {
     /// The server remembers the release for `dedup_ttl`, for copies of the call `request` and of
-    /// the acquire. Zero if neither can be on its way.
+    /// the acquire. Zero if no such copy can be on its way.
     pub(crate) fn new(
         name: LockName,
         ids: Vec<PermitId>,
@@ -246,7 +246,7 @@ impl Operation for ReleasePermits {
     }
 }
 
-/// Prolongs the lease of one permit, as a renewal does. Answers what the script answers.
+/// Prolongs the lease of a permit, as a renewal does. Returns the script's answer.
 pub(crate) fn renew_permit(
     keyspace: &mut Keyspace,
     name: &LockName,

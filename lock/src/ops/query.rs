@@ -23,8 +23,8 @@ impl Operation for Exists {
     }
 }
 
-/// How long the lock is held unless it is renewed: `None` if it is free, `Duration::MAX` if its key
-/// has no expiry.
+/// The remaining lease of the lock: `None` if the lock is free, `Duration::MAX` if the key has no
+/// expiry.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeToLive(pub(crate) LockName);
 
@@ -40,27 +40,27 @@ impl Operation for TimeToLive {
     }
 }
 
-/// Some of a server's keys that match a pattern, without those that cannot be names.
+/// Lists some of a server's keys matching a pattern, without keys unusable as names.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     /// Where the last page ended; `0` at first.
     pub(crate) cursor: String,
-    /// As of `SCAN`.
+    /// The pattern, as for `SCAN`.
     pub(crate) pattern: String,
 }
 
 /// A page of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScannedPage {
-    /// Where the next page begins; `0` if this was the last.
+    /// Where the next page begins; `0` after the last page.
     pub(crate) cursor: String,
     pub(crate) keys: Vec<String>,
 }
 
-/// About how many keys the server looks at for one page.
+/// About how many keys the server inspects for a page.
 const PAGE: i64 = 250;
 
-/// How many bytes all names of a page may have, half of what a reply may have.
+/// The most bytes of all names of a page: half of the largest reply.
 const LARGEST_PAGE: i64 = 512 * 1024;
 
 static SCAN: Script = script!("scan");
@@ -105,10 +105,10 @@ impl FromReply for ScannedPage {
     }
 }
 
-/// The place of the last sign that is read of a number, from 0 on.
+/// The index of the last character read of a number.
 const LONGEST_NUMBER: i64 = 31;
 
-/// The number under a key, zero if there is none: free permits, or a latch's count.
+/// The number under a key, zero without the key: free permits, or a latch's count.
 #[derive(Clone, Debug)]
 pub(crate) struct Number(pub(crate) LockName);
 
@@ -128,7 +128,7 @@ impl Operation for Number {
 
     fn request(&self) -> Request<'_> {
         let mut request = Request::command("ask for the number", "GETRANGE", self.0.as_str());
-        // A number has fewer signs. Another program's text may have any number of them.
+        // A number has fewer characters. Another program's text may have any length.
         request.arguments = vec![Argument::Number(0), Argument::Number(LONGEST_NUMBER)];
         request
     }

@@ -19,7 +19,7 @@ pub(crate) struct ReadAcquire {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
-    /// The write hold of the same holder, under which it may read.
+    /// The write hold of the same holder, under which the holder may read.
     pub(crate) under: Option<Owner>,
 }
 
@@ -92,10 +92,10 @@ pub(crate) struct ReadRelease {
 
 static RELEASE: Script = script!("read_release");
 
-/// By how much the lock's time to live may exceed that of the longest level, in milliseconds.
+/// The most by which the lock's time to live may exceed the longest level's, in milliseconds.
 const MAX_TTL_EXCESS_MILLIS: i64 = 50;
 
-/// How many fields a release inspects, with that of the mode: enough for every lock with few
+/// How many fields a release inspects first, with the mode's: enough for every lock with few
 /// readers.
 const FEW: u8 = 10;
 
@@ -104,7 +104,7 @@ impl ReadRelease {
         Self { channel: name.read_write_channel(), name, owner }
     }
 
-    /// Whether other readers are left. Extends the lock's time to live to theirs.
+    /// Whether any reader is left. Adapts the lock's time to live to the longest of the levels.
     fn others_are_left(&self, keyspace: &mut Keyspace) -> bool {
         let key = self.name.as_str();
         let mut fields = keyspace.fields(key);
@@ -168,7 +168,7 @@ impl Operation for ReadRelease {
         let answer = if let Ok(Some(count)) = keyspace.hash_get(key, &owner) {
             // The key is a hash, so this cannot fail.
             let _hash = keyspace.hash_delete(key, &owner);
-            // As the script, which begins with a level that a living hold does not have.
+            // Like the script, which begins with the level above the highest of a living hold.
             for number in 1..=levels(&count) + 1 {
                 keyspace.delete(&level(&self.name, &owner, number));
             }

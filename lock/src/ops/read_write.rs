@@ -1,8 +1,8 @@
-//! What readers and writers share: how their holds are stored, and queries.
+//! The storage of readers' and writers' holds, and queries.
 //!
-//! A lock is one hash with a field `mode`, a field for each reader and one for the writer, which
-//! may read as well. Each level of nesting of each reader has a key of its own, with the time to
-//! live of that level.
+//! A lock is a hash with a field `mode`, a field for each reader and a field for the writer, which
+//! may read as well. Each level of nesting of each reader has a key of its own, with the level's
+//! time to live.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Mode {
     }
 }
 
-/// The key of one level of a reader's nesting, counted from one. Redisson names it so.
+/// The key of a level of a reader's nesting, counted from 1, as named by Redisson.
 pub(crate) fn level(name: &LockName, field: &str, number: u64) -> Arc<str> {
     name.suffixed(&format!("{field}:rwlock_timeout:{number}"))
 }
@@ -39,12 +39,12 @@ pub(crate) fn level(name: &LockName, field: &str, number: u64) -> Arc<str> {
 /// The value of a level's key.
 pub(crate) const LEVEL: u64 = 1;
 
-/// The number of levels of a field; none if its value is not a count.
+/// The number of levels of a field; zero if `count` is not a number.
 pub(crate) fn levels(count: &str) -> u64 {
     count.parse().unwrap_or(0)
 }
 
-/// Extends a level's time to live to `millis`, and creates the level if it is missing.
+/// Extends a level's time to live to `millis`, and creates a missing level.
 pub(crate) fn prolong_level(keyspace: &mut Keyspace, key: &str, millis: i64) {
     let millis = keyspace.time_to_live(key).max(millis);
     keyspace.text_set(key, LEVEL);
@@ -62,7 +62,7 @@ pub(crate) fn longest_level(keyspace: &mut Keyspace, name: &LockName) -> i64 {
     longest
 }
 
-/// Prolongs a reader's hold, as a renewal does. Answers what the script answers.
+/// Prolongs a reader's hold, as a renewal does. Returns the script's answer.
 pub(crate) fn renew_reader(
     keyspace: &mut Keyspace,
     name: &LockName,

@@ -1,42 +1,44 @@
-//! What a key holds, and whether that is a lock: for those who ask who holds it, and before a hold
-//! that is not one's own is ended. No other place says what a lock is (DESIGN: holders).
+//! Recognizes the content of a key: nothing, a lock, a number or anything else.
 //!
-//! `scripts/recognize.lua` says it on a server and explains it. The methods here say the same of a
-//! keyspace in memory.
+//! Status queries and forced releases share this definition of a lock, so everything shown as a
+//! lock can be ended by force. No other place defines a lock.
+//!
+//! `scripts/recognize.lua` has the definition for a server, with explanations. The methods here
+//! apply the same definition to a keyspace in memory.
 
 use crate::ops::keyspace::Keyspace;
 use crate::ops::operation::{KEPT, WRITE};
 use crate::ops::read_write::MODE;
 use crate::ops::value::Value;
 
-/// The most owners that are looked at and returned, of a lock and of a queue: a reply is bounded.
+/// The most inspected and returned owners of a lock, and waiters of a queue: a reply is bounded.
 pub(crate) const MOST: usize = 1000;
 
-/// The longest field, simple lock and waiter.
+/// The longest field, simple lock and waiter, in bytes.
 pub(crate) const LONGEST: usize = 128;
 
-/// What a key holds.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Nothing,
-    /// A lock that is a hash.
+    /// A lock stored as a hash.
     Owners {
-        /// `read` or `write`, if it is a read-write lock.
+        /// `read` or `write` of a read-write lock.
         mode: Option<String>,
         /// The owners with their hold counts; some of them, if there are many.
         owners: Vec<(String, u32)>,
-        /// How many there are.
+        /// The number of owners.
         count: usize,
     },
     /// The owner of a simple lock.
     Simple(String),
     Number(String),
-    /// Nothing that this library knows: the type.
+    /// Content unknown to this library: the type of the key.
     Other(String),
 }
 
 impl Content {
-    /// The word of the scripts.
+    /// The scripts' word for this content.
     pub(crate) fn word(&self) -> &str {
         match self {
             Self::Nothing => "none",
@@ -47,12 +49,12 @@ impl Content {
         }
     }
 
-    /// The reply of a script that does nothing to a key with this content.
+    /// The reply of a script refusing a key with this content.
     pub(crate) fn refusal(&self) -> Value {
         Value::Refusal { code: "WRONGTYPE".to_owned(), message: format!("{HOLDS}{}", self.word()) }
     }
 
-    /// For messages.
+    /// A description for messages.
     pub(crate) fn described(&self) -> String {
         described(self.word())
     }
@@ -61,7 +63,7 @@ impl Content {
 /// The beginning of the message of a refusal.
 const HOLDS: &str = "holds ";
 
-/// What the message of a refusal says that the key holds.
+/// Describes the content of the key, by the message of a refusal.
 pub(crate) fn found_in(message: &str) -> String {
     match message.strip_prefix(HOLDS) {
         Some(word) => described(word),
@@ -80,7 +82,7 @@ fn described(word: &str) -> String {
     }
 }
 
-/// What a key holds.
+/// Returns the content of a key.
 pub(crate) fn recognize(keyspace: &mut Keyspace, key: &str) -> Content {
     let kind = keyspace.kind(key);
     let found = match kind {
@@ -120,9 +122,9 @@ fn owners_of(keyspace: &mut Keyspace, key: &str) -> Option<Content> {
     Some(Content::Owners { mode, owners: fields.into_iter().map(counted).collect(), count })
 }
 
-/// Whether a text is `UUID:NUMBER`, perhaps with the ending of a writer or of a hold that is kept.
+/// Whether a text is `UUID:NUMBER`, perhaps with the ending of a writer or of a kept hold.
 pub(crate) fn is_owner(text: &str) -> bool {
-    /// Where a UUID has its hyphens.
+    /// The places of a UUID's hyphens.
     const HYPHENS: [usize; 4] = [8, 13, 18, 23];
     let text = text.strip_suffix(KEPT).unwrap_or(text);
     let text = text.strip_suffix(WRITE).unwrap_or(text);

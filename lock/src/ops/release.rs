@@ -1,4 +1,4 @@
-//! Release: ends a hold whatever its count, and wakes the waiters.
+//! Release: ends a hold whatever the count, and wakes the waiters.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED,
 use crate::ops::read_write::{MODE, Mode, longest_level};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
-/// Releases a hold of any layout but a reader's and a permit's, which have their own.
+/// Releases a hold of any layout but a reader's and a permit's, which have operations of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct ReleaseHold {
     layout: Layout,
@@ -20,12 +20,12 @@ pub(crate) struct ReleaseHold {
     owner: Owner,
 }
 
-/// Where it publishes a message.
+/// Where a release publishes a message.
 #[derive(Clone, Debug)]
 enum PublishTo {
     /// Nowhere: the waiters poll.
     None,
-    /// On the lock's channel, whose name is made as it is sent.
+    /// On the lock's channel. The name is composed during sending.
     Lock,
     /// On this channel of a read-write lock.
     ReadWrite(Arc<str>),
@@ -34,29 +34,29 @@ enum PublishTo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     pub(crate) found: Found,
-    /// What it found of each hold, if it released many. Then `found` says nothing.
+    /// The finding for each hold, after a release of many. `found` then says nothing.
     pub(crate) each: Vec<Found>,
     /// The server's time of the release.
     pub(crate) at: ServerTime,
-    /// How many subscribers its message has reached on this server, if it says so.
+    /// How many subscribers on this server the message has reached, if the reply says so.
     pub(crate) receivers: Option<u32>,
 }
 
-/// What the release found.
+/// The finding of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The owner's hold, which is ended now; or all permits.
     Own,
-    /// All permits, which are released now, but the lease of one had ended before. Only a release
-    /// of permits says so.
+    /// All permits, which are released now, but a lease had ended before. Only a release of permits
+    /// says so.
     Expired,
-    /// Nothing; or a permit was missing, and none was released.
+    /// Nothing; or a permit was missing, and no permit was released.
     Nothing,
     OtherOwner,
 }
 
 impl Found {
-    /// What a release of many holds found of one.
+    /// The finding for a hold in a release of many.
     fn of_one(value: &Value) -> Option<Self> {
         match value {
             Value::Integer(1) => Some(Self::Own),
@@ -66,7 +66,7 @@ impl Found {
         }
     }
 
-    /// Whether it ended a hold, or gave permits back.
+    /// Whether the release ended a hold, or gave permits back.
     pub(crate) fn is_released(self) -> bool {
         matches!(self, Self::Own | Self::Expired)
     }
@@ -77,7 +77,7 @@ impl Released {
         Self { found, each: Vec::new(), at, receivers: None }
     }
 
-    /// What it says of the release of this index, if it tells the releases of its request apart.
+    /// The result for the hold at `index`, if the reply has a result for each hold.
     pub(crate) fn of_one(&self, index: usize) -> Option<Self> {
         let found = self.each.get(index)?;
         Some(Self::new(*found, self.at))
@@ -113,18 +113,17 @@ impl FromReply for Released {
     }
 }
 
-/// The reply, in memory, of a release that does not say how many its message has reached: what it
-/// found, and the time.
+/// The reply in memory of a release without a number of receivers: the answer and the time.
 pub(crate) fn with_time(answer: i64, keyspace: &Keyspace) -> Value {
     Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
 }
 
-/// The first part of that reply if the owner has no hold: minus one if another owner has one.
+/// The answer to an owner without a hold: -1 if another owner has a hold, else 0.
 pub(crate) fn other_or_nothing(keyspace: &mut Keyspace, key: &str) -> i64 {
     -i64::from(keyspace.exists(key))
 }
 
-/// The server's time in the reply of every kind's release.
+/// The server's time in the reply to a release of any kind.
 pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
     let with_receivers = || value.as_integers().map(|[_, now, _]| ServerTime(now));
     let of_many = || match value {
@@ -157,7 +156,7 @@ impl ReleaseHold {
         Self { layout: Layout::Counted, name, message: PublishTo::None, owner }
     }
 
-    /// Ends a writer's hold. Its own readers may be left.
+    /// Ends a writer's hold. The writer's own readers may be left.
     fn end_writer(&self, keyspace: &mut Keyspace, field: &str) -> Result<(), WrongType> {
         let key = self.name.as_str();
         keyspace.hash_delete(key, field)?;
@@ -211,7 +210,7 @@ impl Operation for ReleaseHold {
             PublishTo::Lock => {
                 keyspace.delete(key);
                 keyspace.publish(&self.name.channel(), UNLOCKED);
-                // A keyspace does not know its subscribers. In memory the number is not used.
+                // A keyspace does not count subscribers. In memory the number is not used.
                 let parts = [1, keyspace.now().0, 1];
                 Ok(Value::Array(parts.map(Value::Integer).to_vec()))
             }

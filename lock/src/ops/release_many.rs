@@ -1,4 +1,4 @@
-//! Release many: ends many holds of one server in one script, and wakes the waiters of each.
+//! Release many: ends many holds of a server in a single script, and wakes each lock's waiters.
 
 use crate::model::kind::Layout;
 use crate::model::name::LockName;
@@ -9,7 +9,7 @@ use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, scri
 use crate::ops::release::{Released, other_or_nothing};
 use crate::ops::value::Value;
 
-/// The holds of plain locks that one script ends.
+/// The holds of plain locks to end in a single script.
 #[derive(Clone, Debug)]
 pub(crate) struct ReleaseMany {
     pub(crate) holds: Vec<(LockName, Owner)>,

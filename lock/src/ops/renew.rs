@@ -1,4 +1,4 @@
-//! Renew: prolongs many holds in one script, each if its owner still holds it.
+//! Renew: prolongs many holds in a single script, each only while the owner has the hold.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::ops::read_write::renew_reader;
 use crate::ops::release::other_or_nothing;
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
-/// The holds that one script renews, all of one layout.
+/// The holds to renew in a single script, all of the same layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Renew {
     layout: Layout,
     renewals: Vec<Renewal>,
-    /// The keys of the permits' leases. All other holds have their name as the key.
+    /// The keys of permits' leases. Locks have the name as the key.
     leases: Vec<Arc<str>>,
 }
 
-/// Its verb, for messages and for the faults of a store in memory.
+/// The verb of a renewal, for messages and for the faults of a store in memory.
 pub(crate) const RENEW: &str = "renew";
 
-/// One hold to renew.
+/// A hold to renew.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub(crate) name: LockName,
@@ -35,16 +35,16 @@ pub(crate) struct Renewal {
     pub(crate) lease: Lease,
 }
 
-/// The server's reply.
+/// The server's reply to a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Renewals {
     /// The server's time of the renewal.
     pub(crate) at: ServerTime,
-    /// One result for each hold, in their order.
+    /// The result for each hold, in order.
     pub(crate) answers: Vec<Renewed>,
 }
 
-/// The result for one hold.
+/// The result for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewed {
     Prolonged,
@@ -53,7 +53,7 @@ pub(crate) enum Renewed {
 }
 
 impl Renewed {
-    /// How the hold was lost, if it was.
+    /// How the hold was lost; `None` if the hold was prolonged.
     pub(crate) fn loss(self) -> Option<LostReason> {
         match self {
             Self::Prolonged => None,
@@ -140,7 +140,7 @@ impl Operation for Renew {
         Request::script(RENEW, script, keys, arguments)
     }
 
-    /// There is one result for each hold.
+    /// Decodes the reply, which has a result for each hold; else the reply is [`Unexpected`].
     fn decode(&self, value: Value) -> Result<Renewals, Unexpected> {
         match &value {
             Value::Array(parts) if parts.len() == 1 + self.renewals.len() => {

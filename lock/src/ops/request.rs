@@ -1,13 +1,20 @@
-//! Request ids: the name of one call, under which the server remembers its reply, so that copies
-//! count once (DESIGN: request sequences).
+//! Request ids: names of calls, under which the server remembers replies, so copies count once.
 //!
-//! A plain number has no owner by which a copy of a command could be recognized. So each call that
-//! changes one belongs to a *request sequence*: calls of one client, one after the other, with
-//! growing numbers. The server keeps the reply to the last call of each sequence under a key. A
-//! copy of that call gets its reply. A copy of an earlier one does nothing: its call is over.
+//! A plain number has no owner by which the server could recognize a copy of a command. So each
+//! call to change a number belongs to a *request sequence*: calls of a client, one after another,
+//! with growing numbers. The server stores the last call's number and reply for each sequence under
+//! a key. A copy of the last call gets the same reply. A copy of an earlier call does nothing,
+//! because the call is over.
 //!
-//! So a client needs as many keys under a name as it has calls in progress there, however many
-//! calls it makes.
+//! So a client needs as many keys under a name as there are calls in progress, however many calls
+//! the client makes. With a key for each call, a semaphore acquired 5,000 times a second would have
+//! 720,000 keys, about 120 MB, as the server remembers a call for 72 s. Deleting the key of an
+//! answered call with the next command would cost a write more in each script, and would let a late
+//! copy count again. The reply cache of NFS 4.1 (RFC 8881, section 2.10.6) works in the same way.
+//!
+//! An undone call retains the sequence until the undo is acknowledged or dropped: the undo reads
+//! there how many permits the call took. A refused acquire leaves no key, so a thousand waiting
+//! threads have none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,20 +27,22 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::Argument;
 use crate::ops::value::Value;
 
-/// The request sequences of one client, and which of them are in use.
+/// The request sequences of a client, each in use or free.
 ///
-/// It has no lock, because what a child of a fork drops must not wait for a thread of its parent.
+/// The bits are in atomic words and not behind a lock: a drop in the child of a fork must not wait
+/// for a thread of the parent.
 #[derive(Default)]
 pub(crate) struct RequestSequences {
-    /// A bit for each sequence, set while a call uses it.
+    /// A bit for each sequence, set while a call uses the sequence.
     in_use: [AtomicU64; WORDS],
 }
 
-/// With 64 sequences in each. A client with more calls in progress uses further ones once.
+/// The number of words, each with 64 sequences. A client with more calls in progress gives each
+/// further call a key of its own.
 const WORDS: usize = 16;
 
 impl RequestSequences {
-    /// Begins a call of `client` on `name`. The server forgets it after `dedup_ttl`.
+    /// Begins a call of `client` on `name`. The server forgets the call after `dedup_ttl`.
     pub(crate) fn begin(
         self: &Arc<Self>,
         client: &ClientId,
@@ -41,7 +50,7 @@ impl RequestSequences {
         dedup_ttl: Duration,
     ) -> RequestId {
         let sequence = self.take();
-        // After the sequence was taken, so that numbers grow within it.
+        // After the sequence was taken, so numbers grow within a sequence.
         let owner = client.next_owner();
         let shown = sequence.unwrap_or_else(|| owner.number().saturating_add(LIMIT));
         let key = name.request(format_args!("{client}:{shown}"));
@@ -49,13 +58,14 @@ impl RequestSequences {
         RequestId { key, owner, dedup_ttl: millis(dedup_ttl), _sequence: taken.map(Arc::new) }
     }
 
-    /// The lowest sequence that is free. So a client that has few calls in progress uses few.
+    /// Takes the lowest free sequence, so a client with few calls in progress uses few sequences.
+    /// `None` if all are in use.
     fn take(&self) -> Option<u64> {
         for (word, first) in self.in_use.iter().zip((0..).step_by(64)) {
             let mut in_use = word.load(Ordering::Relaxed);
             while in_use != u64::MAX {
                 let lowest = in_use.trailing_ones();
-                // Acquire: what the call before drew is a lower number.
+                // Acquire: the previous call of the sequence drew a lower number.
                 match word.compare_exchange_weak(
                     in_use,
                     in_use | (1 << lowest),
@@ -77,7 +87,7 @@ impl RequestSequences {
     }
 }
 
-/// How many sequences are used again.
+/// The number of reusable sequences.
 const LIMIT: u64 = 64 * WORDS as u64;
 
 impl fmt::Debug for RequestSequences {
@@ -86,7 +96,7 @@ impl fmt::Debug for RequestSequences {
     }
 }
 
-/// A sequence in use. Dropping it leaves it to the next call.
+/// A sequence in use. Dropping the value leaves the sequence to the next call.
 #[derive(Debug)]
 struct TakenSequence {
     all: Arc<RequestSequences>,
@@ -99,26 +109,26 @@ impl Drop for TakenSequence {
     }
 }
 
-/// One call, over all its attempts and until its rollback is done. Its sequence is in use until the
-/// last clone is dropped.
+/// A call, over all attempts and until the rollback is done. The sequence is in use until the last
+/// clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId {
-    /// Of the sequence.
+    /// The key of the sequence.
     key: Arc<str>,
-    /// Its number is the call's number in the sequence.
+    /// The owner's number is the call's number in the sequence.
     owner: Owner,
     dedup_ttl: i64,
     _sequence: Option<Arc<TakenSequence>>,
 }
 
-/// What the server remembers of a sequence.
+/// The server's memory of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remembered {
     /// Nothing, or an earlier call.
     Nothing,
     /// The reply to an earlier copy of this call.
     Reply(i64),
-    /// A later call: this is a copy of a call that is over.
+    /// A later call: the request is a copy of a finished call.
     LaterCall,
 }
 
@@ -138,17 +148,17 @@ impl RequestId {
         &self.owner
     }
 
-    /// The number of the call in its sequence.
+    /// The number of the call in the sequence.
     pub(crate) fn number(&self) -> Argument<'static> {
         Argument::Number(i64::try_from(self.owner.number()).unwrap_or(i64::MAX))
     }
 
-    /// How long the server remembers the call, unless the next one of its sequence comes before.
+    /// How long the server remembers the call, unless the next call of the sequence arrives before.
     pub(crate) fn dedup_ttl(&self) -> Argument<'static> {
         Argument::Number(self.dedup_ttl)
     }
 
-    /// What is remembered of the sequence in memory.
+    /// The memory of the sequence in a keyspace.
     pub(crate) fn remembered(&self, keyspace: &mut Keyspace) -> Result<Remembered, WrongType> {
         let text = keyspace.text_get(&self.key)?.unwrap_or_default();
         let parsed = text.split_once(' ').and_then(|(last, reply)| {
@@ -167,7 +177,8 @@ impl RequestId {
         keyspace.text_set_for(&self.key, text, self.dedup_ttl);
     }
 
-    /// Does `change` in memory and remembers its reply, unless this is a copy.
+    /// Applies `change` in memory and remembers the reply. A copy changes nothing and gets the
+    /// remembered reply, or late after a later call.
     pub(crate) fn once(
         &self,
         keyspace: &mut Keyspace,

@@ -1,5 +1,9 @@
-//! Asks a client to let a lock go: another client wants the lock, or somebody has said so (DESIGN:
-//! cache, revocation).
+//! Asks a client to release a lock: another client wants the lock, or a user has asked for the
+//! release.
+//!
+//! The channel has the name of the client's record, so a single subscription for each client is
+//! enough, and in a cluster the channel has a slot. `7:shard:7,deploy` is the name `shard:7`, of
+//! seven bytes, and the reason `deploy`. The server stores nothing, and a holder may go on.
 
 use std::sync::Arc;
 
@@ -11,14 +15,14 @@ use crate::ops::value::Value;
 /// Publishes a request on the channel of a holder's client.
 #[derive(Clone, Debug)]
 pub(crate) struct Revoke {
-    /// It has the name of that client's [record].
+    /// The channel has the name of the client's [record].
     ///
     /// [record]: crate::ops::client_record::record_key
     channel: Arc<str>,
     message: String,
 }
 
-/// What a message asks for.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RevocationRequest<'a> {
     pub(crate) name: LockName,
@@ -39,18 +43,18 @@ impl Revoke {
     }
 }
 
-/// What another client asks that looks for deadlocks. It is no [`RevocationRequest`].
+/// The message of a client searching for deadlocks, which is no [`RevocationRequest`].
 pub(crate) const NAME_WAITS: &str = "waits";
 
 impl Revoke {
-    /// Asks a client to write anew which of its threads have waited for long.
+    /// Asks a client to rewrite the record of long waits.
     pub(crate) fn name_waits(channel: Arc<str>) -> Self {
         Self { channel, message: NAME_WAITS.to_owned() }
     }
 }
 
 impl<'a> RevocationRequest<'a> {
-    /// What [`Revoke`] has sent. `None` if it is anything else.
+    /// Parses a message of [`Revoke`]. An unknown text is `None`.
     pub(crate) fn parse(message: &'a str) -> Option<Self> {
         let (length, rest) = message.split_once(':')?;
         let (name, rest) = rest.split_at_checked(length.parse().ok()?)?;

@@ -31,7 +31,7 @@ pub(crate) struct TakePermits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) granted: bool,
-    /// How many are left for others.
+    /// The number of permits left.
     pub(crate) left: i64,
 }
 
@@ -98,7 +98,7 @@ impl TakePermits {
     }
 }
 
-/// Undoes an acquire or a drain, or makes sure that no copy of it takes anything.
+/// Undoes an acquire or a drain, and prevents late copies from taking permits.
 #[derive(Clone, Debug)]
 pub(crate) struct UndoAcquire {
     name: LockName,
@@ -147,7 +147,7 @@ impl Operation for UndoAcquire {
     }
 }
 
-/// Adds permits, or removes some, which may leave fewer than none.
+/// Adds permits, or removes permits; the number may become negative.
 #[derive(Clone, Debug)]
 pub(crate) struct AddPermits {
     name: LockName,
@@ -160,9 +160,9 @@ pub(crate) struct AddPermits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     Done,
-    /// There is no such semaphore, and it was not to be created.
+    /// There is no such semaphore, and none was to be created.
     Missing,
-    /// The number would exceed what Java counts with.
+    /// The number would exceed Java's range.
     OutOfRange,
 }
 
@@ -227,8 +227,8 @@ impl Operation for AddPermits {
     }
 }
 
-/// Gives back the permits of a guard, unless the semaphore is gone. A number of permits that would
-/// not fit is [`Found::OtherOwner`](crate::ops::Found): others have added more than there were.
+/// Gives back the permits of a guard, unless the semaphore is gone. A sum out of range is
+/// [`Found::OtherOwner`](crate::ops::Found): somebody else has added permits.
 #[derive(Clone, Debug)]
 pub(crate) struct GiveBackPermits(AddPermits);
 
@@ -250,7 +250,7 @@ impl Operation for GiveBackPermits {
     }
 }
 
-/// Creates a semaphore, unless there is one.
+/// Creates a semaphore, unless the semaphore exists.
 #[derive(Clone, Debug)]
 pub(crate) struct TrySetPermits {
     name: LockName,
@@ -262,7 +262,7 @@ pub(crate) struct TrySetPermits {
 }
 
 impl TrySetPermits {
-    /// The semaphore expires after `lives` milliseconds, unless that is zero.
+    /// The semaphore expires after `lives` milliseconds, unless `lives` is zero.
     pub(crate) fn new(name: LockName, permits: u32, lives: u64, request: RequestId) -> Self {
         Self { channel: name.semaphore_channel(), name, permits, lives, request }
     }
@@ -282,7 +282,7 @@ impl TrySetPermits {
 }
 
 impl Operation for TrySetPermits {
-    /// Whether it was created.
+    /// Whether the semaphore was created.
     type Reply = bool;
 
     fn request(&self) -> Request<'_> {
@@ -306,7 +306,7 @@ impl Operation for TrySetPermits {
     }
 }
 
-/// Takes all permits that are left.
+/// Takes all permits left.
 #[derive(Clone, Debug)]
 pub(crate) struct DrainPermits {
     pub(crate) name: LockName,
@@ -324,7 +324,7 @@ impl DrainPermits {
 }
 
 impl Operation for DrainPermits {
-    /// The number that was taken, which may be negative.
+    /// The number of taken permits, which may be negative.
     type Reply = i64;
 
     fn request(&self) -> Request<'_> {
@@ -348,7 +348,8 @@ impl Operation for DrainPermits {
     }
 }
 
-/// Redisson wakes as many waiters as the message says, so the message is the number of permits.
+/// Publishes the number of permits, if there are any: Redisson wakes as many waiters as the message
+/// says.
 pub(crate) fn tell(keyspace: &mut Keyspace, channel: &str, left: i64) {
     if left > 0 {
         keyspace.publish(channel, &left.to_string());

@@ -1,5 +1,5 @@
-//! Set count: writes the count of an existing hold, when it is nested or a nested guard is
-//! released.
+//! Set count: writes the count of an existing hold, on nesting and on the release of a nested
+//! guard.
 
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
@@ -16,7 +16,7 @@ pub(crate) struct SetCount {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) count: u32,
-    /// The lease of a hold that was nested, `None` when a nested guard is released.
+    /// The lease on nesting, `None` on the release of a nested guard.
     pub(crate) lease: Option<Lease>,
     pub(crate) layout: Layout,
 }
@@ -38,7 +38,8 @@ static SCRIPT: Script = script!("set_count");
 static READER: Script = script!("read_set_count");
 
 impl SetCount {
-    /// The reader has another count: its levels follow.
+    /// Adapts the levels of a reader to the new count. `had` is the count before, and `lease` is
+    /// zero on the release of a nested guard.
     fn set_levels(&self, keyspace: &mut Keyspace, owner: &str, had: &str, lease: i64) {
         let (had, count) = (levels(had), u64::from(self.count));
         let level = |number| level(&self.name, owner, number);

@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-/// A time of the server's wall clock, in milliseconds since its epoch.
+/// A time of the server's wall clock, in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ServerTime(pub(crate) i64);
 
-/// One reply, or a part of one.
+/// A reply, or a part of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Nil,
     Integer(i64),
     Text(String),
     Array(Vec<Value>),
-    /// An error that the server answered: its first word and the rest.
+    /// An error reply: the first word and the rest.
     Refusal {
         code: String,
         message: String,
     },
 }
 
-/// A reply that no version of the operation gives: another script's, or not from Redis.
+/// A reply given by no version of the operation: another script's, or not from Redis.
 #[derive(Clone, Debug)]
 pub(crate) struct Unexpected(pub(crate) Value);
 
-/// What a caller learns from a reply.
+/// A value decoded from a reply.
 pub(crate) trait FromReply: Sized {
-    /// Reads the reply. A `LATE` and a refusal do not come here.
+    /// Decodes the reply. `LATE` and refusals are handled before.
     fn from_reply(value: Value) -> Result<Self, Unexpected>;
 
-    /// The server's time, if the reply carries it.
+    /// The server's time, if the reply has a time.
     fn server_time(_value: &Value) -> Option<ServerTime> {
         None
     }
@@ -41,7 +41,7 @@ impl FromReply for Value {
     }
 }
 
-/// One, for an operation that always does what it says.
+/// Decodes 1, the reply of an operation without a result.
 impl FromReply for () {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         match value {
@@ -51,7 +51,7 @@ impl FromReply for () {
     }
 }
 
-/// One for yes and zero for no.
+/// Decodes 1 as `true` and 0 as `false`.
 impl FromReply for bool {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         match value {
@@ -83,15 +83,16 @@ impl FromReply for Option<Duration> {
     }
 }
 
-/// The first word of a script's reply when its not-after has passed.
+/// The first word of a script's reply after the not-after.
 const LATE: &str = "LATE";
 
-/// The first word of a script's reply when the server refused a message. Why and the reply follow.
+/// The first word of a script's reply when the server refused a message. The reason and the actual
+/// reply follow.
 const UNTOLD: &str = "UNTOLD";
 
 impl Value {
-    /// The reply of a script that arrived after its not-after and did nothing. It carries the
-    /// server's time, by which the sender corrects its estimate.
+    /// The reply of a script arriving after the not-after, which did nothing. The sender corrects
+    /// its estimate of the clock by the server's time.
     pub(crate) fn late(now: ServerTime) -> Self {
         Self::Array(vec![Self::Text(LATE.to_owned()), Self::Integer(now.0)])
     }
@@ -106,8 +107,8 @@ impl Value {
         }
     }
 
-    /// The reply of a script that has done what it answers, and why the server refused the script
-    /// the message that wakes waiters, if it did.
+    /// Splits a script's reply into the actual reply and the reason why the server refused the
+    /// message to wake waiters, if any.
     pub(crate) fn without_untold(self) -> (Self, Option<String>) {
         let Self::Array(parts) = &self else { return (self, None) };
         match parts.as_slice() {
@@ -118,7 +119,7 @@ impl Value {
         }
     }
 
-    /// Its integers, if it is an array of `N` of them.
+    /// The integers of an array of exactly `N` integers, else `None`.
     pub(crate) fn as_integers<const N: usize>(&self) -> Option<[i64; N]> {
         let Self::Array(parts) = self else { return None };
         let mut integers = [0; N];
@@ -132,7 +133,7 @@ impl Value {
         Some(integers)
     }
 
-    /// The refusal of a request whose key of this number, counted from one, has another type.
+    /// The refusal of a request because key number `key`, counted from 1, has another type.
     pub(crate) fn wrong_type(key: usize) -> Self {
         Self::Refusal {
             code: "WRONGTYPE".to_owned(),

@@ -1,4 +1,4 @@
-//! What is built of locks: jobs that run once, and leaders.
+//! Recipes built on locks: jobs and leader elections.
 
 pub(crate) mod election;
 pub(crate) mod jobs;

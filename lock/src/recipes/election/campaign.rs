@@ -1,4 +1,14 @@
-//! A campaign: one candidate of an election, with a thread of its own (DESIGN: elections).
+//! A campaign: a candidate of an election, with a dedicated thread.
+//!
+//! A program willing to lead has other work, hence the thread. The lock has a named owner, so two
+//! candidates of a client do not nest. The term owns the guard, and the campaign can take the guard
+//! out: stopping a campaign ends the term at once, whichever thread has the term, without waiting
+//! for foreign code.
+//!
+//! The next campaign begins only after the last term was dropped. Otherwise a loop still acting as
+//! the leader would be elected again unnoticed, or leave a lead that nobody takes. After a term
+//! that was not lost, and after an error that may pass, the campaign pauses for a second. A fair
+//! lock would order the candidates more exactly, but needs a queue of keys without an expiry.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -20,15 +30,15 @@ use crate::model::sync::Mutex;
 use crate::model::wait::{Wait, WaitSpec};
 use crate::recipes::election::term::{Term, TermEnd, TermState};
 
-/// A candidate of a [`LeaderElection`](crate::LeaderElection). Dropping it ends its campaign and
-/// its term.
+/// A candidate of a [`LeaderElection`](crate::LeaderElection). Dropping a campaign ends the
+/// campaign and the term.
 ///
-/// It has a thread, `lock-election`, which waits for the lead. It works for one term after the
-/// other: the next campaign begins when the [`Term`] before is dropped, and after a second if that
-/// one was not lost, so that other candidates come first.
+/// The thread `lock-election` waits for the lead, and works for one term after another. The next
+/// campaign begins when the [`Term`] before is dropped, or a second later if this term was not
+/// lost, so other candidates come first.
 ///
-/// When it is dropped or [stopped](Self::stop), its term is released at once and a waiting thread
-/// is cancelled. The thread is not waited for: it ends when a command that is under way is
+/// When the campaign is dropped or [stopped](Self::stop), the term is released at once and the
+/// waiting thread is cancelled. Nobody waits for the thread: it ends when a command in flight is
 /// answered, after one command timeout at most, and when a callback returns.
 ///
 /// In the child of a fork a campaign does nothing.
@@ -48,49 +58,50 @@ use crate::recipes::election::term::{Term, TermEnd, TermState};
 /// ```
 pub struct Campaign {
     shared: Arc<Shared>,
-    /// The term that has begun and that nobody has taken. Never one with a callback.
+    /// The begun term, not yet taken. Always empty with a callback.
     terms: Receiver<Term>,
 }
 
-/// What a campaign and its thread share.
+/// The state shared by a campaign and the thread.
 struct Shared {
-    /// To end the campaign, drop it.
+    /// Dropping the sender ends the campaign.
     stop: Mutex<Option<Sender<()>>>,
     current: Mutex<Option<CurrentTerm>>,
-    /// The thread of the campaign, once it runs.
+    /// The thread of the campaign, once running.
     thread: OnceLock<ThreadId>,
     error: Mutex<Option<Error>>,
     home: HomeProcess,
 }
 
-/// The term that this candidate leads.
+/// The current term of this candidate.
 struct CurrentTerm {
     state: Arc<TermState>,
     /// Closes when the term is dropped.
     dropped: Receiver<Infallible>,
 }
 
-/// What the thread has for itself.
+/// The thread's own state.
 struct Candidate {
     shared: Arc<Shared>,
     lock: Lock<OwnedGuard>,
-    /// What the leader says of itself.
+    /// The value published while this candidate leads.
     value: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     /// Closed when the campaign ends.
     stopped: Receiver<()>,
 }
 
-/// After a term that was not lost, so that other candidates come first. Each of them asks at least
-/// as often.
+/// The pause after a term without a loss: candidates elsewhere come first, as each polls at least
+/// as often. Also the pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a term is given to.
+/// The callback for each term.
 pub(crate) type TermCallback = Box<dyn FnMut(&Term) + Send>;
 
 impl Campaign {
-    /// Starts a thread that campaigns for `lock`. Each term is given to `callback`, or, without
-    /// one, to the caller that asks for it.
+    /// Starts a thread to campaign for `lock`. Each term is given to `callback`, or, without a
+    /// callback, to the caller of [`next_term`](Self::next_term). Returns [`Error::Thread`] if the
+    /// thread cannot be started.
     pub(crate) fn start(
         lock: Lock<OwnedGuard>,
         value: Option<Arc<str>>,
@@ -111,7 +122,7 @@ impl Campaign {
         let run = move || {
             // Set once, here.
             let _first = candidate.shared.thread.set(thread::current().id());
-            // A panic of the clock ends the campaign; those of a callback are caught one by one.
+            // A panic of the clock ends the campaign. Panics of a callback are caught in each call.
             let ended = match callback {
                 Some(callback) => {
                     // Nobody waits for a term.
@@ -131,61 +142,61 @@ impl Campaign {
         Ok(Self { shared, terms })
     }
 
-    /// Waits for the next term. `None` when the campaign has ended: it was [stopped](Self::stop),
-    /// the client was shut down, or it met an [`error`](Self::error) that does not pass. With a
-    /// callback there is never one, and in the child of a fork neither.
+    /// Waits for the next term. Returns `None` when the campaign has ended: the campaign was
+    /// [stopped](Self::stop), the client was shut down, or an [`error`](Self::error) was permanent.
+    /// Also `None` with a callback, and in the child of a fork.
     #[must_use]
     pub fn next_term(&self) -> Option<Term> {
         if !self.shared.home.is_current() {
-            // The thread that sends them is the parent's, and so is what they wait for.
+            // The sending thread exists only in the parent.
             return None;
         }
         loop {
             let term = self.terms.recv().ok()?;
-            // It may have been lost while nobody took it.
+            // The term may have been lost while nobody took it.
             if term.is_leader() {
                 return Some(term);
             }
         }
     }
 
-    /// Each [next term](Self::next_term).
+    /// Iterates over each [next term](Self::next_term).
     pub fn terms(&self) -> impl Iterator<Item = Term> + '_ {
         iter::from_fn(|| self.next_term())
     }
 
-    /// Whether this candidate leads for certain, for threads that do not have the [`Term`]. Local:
-    /// no round trip.
+    /// Whether this candidate leads for certain, for threads without the [`Term`]. Local: no round
+    /// trip.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.shared.home.is_current()
             && self.shared.current.lock().as_ref().is_some_and(|term| term.state.is_leader())
     }
 
-    /// Why the last try to lead has failed; `None` if it has not. After an error that may
-    /// [pass](Error::is_retryable) the campaign goes on.
+    /// Why the last try to lead has failed; `None` if the try has not failed. The campaign goes on
+    /// after a [retryable](Error::is_retryable) error.
     #[must_use]
     pub fn error(&self) -> Option<Error> {
         if self.shared.home.is_current() { self.shared.error.lock().clone() } else { None }
     }
 
-    /// Ends the campaign, and its term. Any thread may call it, and the callback. The lead is given up
-    /// at once, even if the leader's work goes on: [`stop_and_wait`](Self::stop_and_wait) gives the
-    /// lead up after the work.
+    /// Ends the campaign and the term. Any thread may call this method, and the callback. The lead
+    /// is given up at once, even if the leader's work goes on:
+    /// [`stop_and_wait`](Self::stop_and_wait) gives the lead up after the work.
     pub fn stop(&self) {
         self.shared.stop();
     }
 
-    /// Ends the campaign, asks the leader to end its work, and waits until the term is dropped, or the
-    /// callback has returned, for `timeout` at most. Until then this candidate leads: no other one
-    /// begins while the work of this one goes on.
+    /// Ends the campaign, asks the leader to end the work, and waits until the term is dropped, or
+    /// the callback has returned, for `timeout` at most. Until then this candidate leads: no other
+    /// candidate begins while the work goes on.
     ///
-    /// The leader learns of it by [`Term::revocation`]. True if nobody of this campaign leads any more.
-    /// False if the time is over: the term goes on until it is dropped, and [`stop`](Self::stop) ends
-    /// it. Called by the callback itself, it does not wait, and is false.
+    /// The leader is notified by [`Term::revocation`]. Returns `true` if this campaign no longer
+    /// leads. Returns `false` after the timeout: the term goes on until it is dropped, and
+    /// [`stop`](Self::stop) ends it. A call by the callback does not wait, and returns `false`.
     ///
-    /// The wish is that of users of `client-go`, whose elector gives the lease up while the work is
-    /// still ending.
+    /// Users of `client-go` have asked for such a method: the elector there gives the lease up
+    /// while the work is still ending.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,11 +204,11 @@ impl Campaign {
     ///
     /// let client = Client::in_memory();
     /// let campaign = client.leader_election("scheduler").campaign_with(|term| {
-    ///     // Works until the lead is lost, or to be given up.
+    ///     // Works until the lead is lost or is to be given up.
     ///     while term.is_leader() && !term.is_asked() {
     ///         std::thread::yield_now();
     ///     }
-    ///     // Writes down how far it came, as the leader still.
+    ///     // Saves the progress, still as the leader.
     /// })?;
     /// assert!(campaign.stop_and_wait(Duration::from_secs(10)));
     /// # Ok::<(), wheellock::Error>(())
@@ -211,7 +222,7 @@ impl Campaign {
 impl Drop for Campaign {
     fn drop(&mut self) {
         if !self.shared.home.is_current() {
-            // The parent's channels and its term.
+            // The channels and the term are the parent's.
             mem::forget((Arc::clone(&self.shared), self.terms.clone()));
         }
         self.stop();
@@ -224,7 +235,7 @@ impl Shared {
             // The locks, the channels and the term are the parent's.
             return;
         }
-        // In this order: a term that begins meanwhile sees the first, or is seen by the second.
+        // In this order: a term that begins meanwhile is ended by the thread or here.
         self.stop_campaigning();
         self.end_term();
     }
@@ -250,7 +261,7 @@ impl Shared {
         if self.thread.get() == Some(&thread::current().id()) {
             return false;
         }
-        // Nothing is ever sent: it returns when the term is dropped, or at the timeout.
+        // Nothing is ever sent: the call returns when the term is dropped, or at the timeout.
         dropped.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
     }
 
@@ -265,7 +276,7 @@ impl Shared {
 impl Candidate {
     fn call_for_each_term(&self, mut callback: TermCallback) {
         while let Some((term, _)) = self.wait_for_term() {
-            // Foreign code: the term ends all the same.
+            // Foreign code may panic: the term ends all the same.
             if catch_panic(|| callback(&term)).is_none() {
                 self.lock.count_panic();
             }
@@ -280,14 +291,14 @@ impl Candidate {
     fn send_each_term(&self, terms: &Sender<Term>, untaken: &Receiver<Term>) {
         while let Some((term, end)) = self.wait_for_term() {
             let state = Arc::clone(term.state());
-            // There is room: a term before is taken or dropped.
+            // There is room: the term before is taken or dropped.
             drop(terms.try_send(term));
             let TermEnd { dropped, mut lost } = end;
             loop {
                 select! {
                     recv(dropped) -> _ => break,
                     recv(lost) -> _ => {
-                        // If nobody has taken it, nobody drops it.
+                        // Nobody else drops a term that was not taken.
                         drop(untaken.try_recv());
                         lost = never();
                     }
@@ -333,9 +344,9 @@ impl Candidate {
         }
     }
 
-    /// A term is over. False if the campaign is.
+    /// Clears an ended term, and pauses unless the term was lost. `false` if the campaign is over.
     fn end_of_term(&self, term: &TermState) -> bool {
-        // It may be another's by now.
+        // The lead may be another candidate's by now.
         let ended = self.shared.current.lock().take();
         drop(ended);
         !self.is_stopped() && (term.is_lost() || self.pause())
@@ -345,7 +356,7 @@ impl Candidate {
         self.stopped.try_recv() == Err(TryRecvError::Disconnected)
     }
 
-    /// False if the campaign was stopped meanwhile.
+    /// Pauses for [`PAUSE`]. `false` if the campaign was stopped meanwhile.
     fn pause(&self) -> bool {
         let wait = WaitSpec { waits: true, deadline: None, cancel: Some(&self.stopped) };
         wait.pause(&*self.clock, PAUSE)

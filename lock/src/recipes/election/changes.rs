@@ -1,4 +1,4 @@
-//! Who leads, as an observer sees it change.
+//! Changes of the leader, for observers.
 
 use std::fmt;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::recipes::election::election::{Leader, LeaderElection};
 use crate::store::retry::RetryPolicy;
 
-/// An observer of a [`LeaderElection`], which takes no part in it: from
-/// [`LeaderElection::changes`]. It has no thread, and is no candidate.
+/// An observer of a [`LeaderElection`], from [`LeaderElection::changes`]. An observer has no
+/// thread, and is no candidate.
 ///
-/// The name and the use are those of `observe` in etcd's elections.
+/// Name and use are as for `observe` in etcd's elections.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,22 +41,23 @@ impl LeaderChanges {
         Ok(Self { election, leader })
     }
 
-    /// Who led at the last look; `None` if nobody did.
+    /// The leader at the last query; `None` if nobody led.
     #[must_use]
     pub fn leader(&self) -> Option<&Leader> {
         self.leader.as_ref()
     }
 
-    /// Waits as long as [`wait`](crate::Wait) says until another one leads, or nobody, or the leader's
-    /// [value](Leader::value) is known, and returns whether that is so: [`leader`](Self::leader) has it then. Terms that come and go in between are
+    /// Waits for a change, as long as [`wait`](crate::Wait) says: another leader, no leader, or a
+    /// newly known [value](Leader::value). Returns whether there was a change;
+    /// [`leader`](Self::leader) then has the new leader. Terms that begin and end in between are
     /// not seen.
     ///
-    /// The end of a term wakes the observer within milliseconds. A lease that ends, and a new term,
-    /// send no message: the observer asks once a second.
+    /// The end of a term wakes the observer within milliseconds. An expired lease, and a new term,
+    /// send no message: the observer polls once a second.
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`](crate::Lock::lock). The observer may go on waiting.
+    /// As [`Lock::lock`](crate::Lock::lock). The observer may wait again after an error.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn wait<'a>(&mut self, wait: impl Into<Wait<'a>>) -> Result<bool, Error> {
         let core = self.election.core()?;
@@ -71,7 +72,7 @@ impl LeaderChanges {
     }
 }
 
-/// Whether another one leads than before.
+/// A try of the wait: queries whether the leader is another than `before`.
 struct LeaderTry<'a> {
     election: &'a LeaderElection,
     before: Option<&'a Leader>,
@@ -83,7 +84,7 @@ impl Try for LeaderTry<'_> {
 
     fn ask(&mut self, _: &RetryPolicy<'_>, _: Instant) -> Result<TryAnswer<Option<Leader>>, Error> {
         let leader = self.election.leader_within(self.wait)?;
-        // The label of a client is known a moment later than its lead, and that is no change.
+        // The label of a client is known a moment after the lead. A new label is no change.
         let term = |leader: Option<&Leader>| {
             leader.map(|it| (it.owner.clone(), it.term, it.value.clone()))
         };

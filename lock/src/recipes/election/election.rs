@@ -1,4 +1,8 @@
-//! A leader election: its candidates, and who leads.
+//! A leader election: the candidates and the leader.
+//!
+//! A leader is the holder of a fenced lock, and the token is the number of the term. A leader's
+//! value is in the record of the leader's client, under the owner, so the value ends with the
+//! record and never names an earlier leader.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,23 +22,23 @@ use crate::recipes::election::campaign::{Campaign, TermCallback};
 use crate::recipes::election::changes::LeaderChanges;
 use crate::recipes::election::term::Term;
 
-/// An election among processes, one of which leads. Cheap to make and to clone; it holds nothing by
-/// itself. From [`Client::leader_election`](crate::Client::leader_election).
+/// An election of a leader among processes. An election is cheap to create and to clone, and holds
+/// no lock. Created by [`Client::leader_election`](crate::Client::leader_election).
 ///
-/// Each process that wants to lead starts a [`Campaign`], which gives it one [`Term`] after the
-/// other. A leader that dies is followed when its lease is over, one that resigns, is dropped or
-/// shuts its client down within milliseconds. A leader that loses its lock, as after a pause that
-/// outlasted its lease, learns it by [`Term::is_leader`] and [`Term::lost`].
+/// Each process willing to lead starts a [`Campaign`], which gives one [`Term`] after another. A
+/// leader that dies is followed when the lease is over; a leader that resigns, is dropped or shuts
+/// the client down is followed within milliseconds. A leader whose lock is lost, as after a pause
+/// longer than the lease, is notified by [`Term::is_leader`] and [`Term::lost`].
 ///
-/// **What it does not give.** Two processes may act as the leader for a moment: one that was
-/// stopped in the middle of a step goes on with that step, and what it has sent may still be on its
-/// way. Only the resource can refuse that, by the [number](Term::number) of the term. See [the
+/// **Limits.** Two processes may act as the leader for a moment: a process stopped in the middle of
+/// a step goes on with this step, and requests may still be on their way. Only the resource can
+/// refuse such requests, by the [number](Term::number) of the term. See [the
 /// guide](crate::guide::leaders).
 ///
-/// The leader holds the [`fenced_lock`](crate::Client::fenced_lock) of the election's name, so that
-/// [`force_unlock`](Lock::force_unlock) ends its term, and Redisson's `RFencedLock` may take part.
-/// A name that is wholly in braces, `{x}`, is an [`Error::InvalidName`]: its terms would be
-/// numbered together with those of `x`.
+/// The leader holds the [`fenced_lock`](crate::Client::fenced_lock) of the election's name, so
+/// [`force_unlock`](Lock::force_unlock) ends the term, and Redisson's `RFencedLock` may take part.
+/// A name wholly in braces, `{x}`, is an [`Error::InvalidName`]: the terms would be numbered
+/// together with the terms of `x`.
 ///
 /// ```
 /// use wheellock::Client;
@@ -50,27 +54,27 @@ use crate::recipes::election::term::Term;
 #[derive(Clone)]
 pub struct LeaderElection {
     spec: LockSpec,
-    /// What the leader says of itself.
+    /// The value published while a candidate of this election leads.
     value: Option<Arc<str>>,
 }
 
 /// The longest value of a leader, in bytes.
 const MAX_VALUE: usize = 1000;
 
-/// Who leads, as the server says.
+/// The leader, as reported by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The owner of the leader's hold: the [identity](crate::Client::id) of its client and the
+    /// The owner of the leader's hold: the [identity](crate::Client::id) of the client and the
     /// number of the hold.
     pub owner: String,
-    /// The [number of its term](Term::number).
+    /// The [number of the term](Term::number).
     pub term: u64,
-    /// The [label](crate::ClientBuilder::label) of its client, as in
+    /// The [label](crate::ClientBuilder::label) of the leader's client, as in
     /// [`Holder::label`](crate::Holder::label).
     pub label: Option<String>,
-    /// What its candidate has said of itself by [`LeaderElection::with_value`], such as its address.
-    /// `None` until its client has written it, some milliseconds after it began to lead.
+    /// The value set by [`LeaderElection::with_value`], such as an address. `None` until the client
+    /// has written the value, some milliseconds after the term began.
     pub value: Option<String>,
 }
 
@@ -79,11 +83,12 @@ impl LeaderElection {
         Self { spec, value: None }
     }
 
-    /// The same election, whose candidates say something of themselves, such as an address: others find
-    /// it as [`Leader::value`] while the candidate leads. At most 1,000 bytes; a longer value is an
+    /// Sets a value for the candidates, such as an address: [`Leader::value`] shows the value while
+    /// the candidate leads. The value has 1,000 bytes at most; a longer value is an
     /// [`Error::InvalidSetting`] of [`campaign`](Self::campaign).
     ///
-    /// It is in the record of the candidate's client, which lasts for a minute after its last renewal.
+    /// The value is in the record of the candidate's client, which lasts for a minute after the
+    /// last renewal.
     ///
     /// ```
     /// use wheellock::Client;
@@ -104,11 +109,10 @@ impl LeaderElection {
         Self { value: Some(Arc::from(value)), ..self }
     }
 
-    /// Starts a campaign on a thread of its own, whose terms are to be
-    /// [taken](Campaign::next_term).
+    /// Starts a campaign on a new thread. The caller [takes](Campaign::next_term) the terms.
     ///
-    /// A term that nobody takes leads all the same: a program may ask
-    /// [`Campaign::is_leader`] alone.
+    /// A term that nobody takes leads all the same: a program may use [`Campaign::is_leader`]
+    /// alone.
     ///
     /// # Errors
     ///
@@ -120,12 +124,12 @@ impl LeaderElection {
         self.start(None)
     }
 
-    /// Starts a campaign on a thread of its own, which calls `lead` with each term. The term ends
-    /// when `lead` returns or panics; a panic is counted in
+    /// Starts a campaign on a new thread, which calls `lead` with each term. The term ends when
+    /// `lead` returns or panics; a panic is counted in
     /// [`Stats::callback_panics`](crate::Stats::callback_panics).
     ///
-    /// `lead` is to return soon when the term is over, which [`Term::lost`] tells: until then this
-    /// process does not campaign again.
+    /// `lead` should return soon after the end of the term, which [`Term::lost`] reports: until
+    /// then this process does not campaign again.
     ///
     /// ```
     /// use wheellock::{Client, crossbeam_channel::bounded};
@@ -159,22 +163,23 @@ impl LeaderElection {
             return Err(Error::invalid_setting("value", reason));
         }
         let core = self.spec.core()?;
-        // No other candidate of this client may nest its hold.
+        // Candidates of the same client must not nest their holds.
         let candidate = core.id.next_owner().to_string();
         let lock: Lock<OwnedGuard> = Lock::new(self.spec.clone());
         let clock = core.clock.clone();
         Campaign::start(lock.with_owner(&candidate), self.value.clone(), clock, callback)
     }
 
-    /// Two elections must not share the counter of their terms.
+    /// The name of the election's lock. Returns [`Error::InvalidName`] for a name wholly in braces:
+    /// two elections must not share the counter of terms.
     pub(crate) fn lock_name(&self) -> Result<LockName, Error> {
         self.spec.name()?.without_outer_braces()
     }
 
-    /// Who leads, as the server says; `None` if nobody does. Four round trips: the leader, its
-    /// hold, and two for the record of its client.
+    /// Returns the leader, as reported by the server; `None` if nobody leads. Takes four round
+    /// trips: the leader, the hold, and two for the record of the client.
     ///
-    /// When the answer is here, another may lead.
+    /// When this call returns, another candidate may lead.
     ///
     /// # Errors
     ///
@@ -194,19 +199,20 @@ impl LeaderElection {
         Ok(Some(Leader { owner, term: token, label, value }))
     }
 
-    /// What a leader says of itself in the record of its client.
+    /// A leader's value from the record of the leader's client.
     fn value_of(&self, owner: &str, wait: WaitSpec<'_>) -> Result<Option<String>, Error> {
         let Some(parsed) = OwnerText::parse(owner) else { return Ok(None) };
         let read = ReadValue { key: record_key(parsed.client), field: value_field(owner) };
         match self.spec.call_within(&read, wait) {
-            // Another program's key, or one that this user may not read.
+            // Another program's key, or a key that this user may not read.
             Err(Error::WrongType { .. }) => Ok(None),
             Err(error) if error.is_unreadable_key() => Ok(None),
             value => value,
         }
     }
 
-    /// An observer, who sees [the leader](Self::leader) and waits for [changes](LeaderChanges::wait).
+    /// Returns an observer, which has [the leader](Self::leader) and waits for
+    /// [changes](LeaderChanges::wait).
     ///
     /// # Errors
     ///

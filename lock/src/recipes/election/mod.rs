@@ -1,4 +1,4 @@
-//! Leader elections: which one of several processes leads.
+//! Leader elections among processes.
 
 pub(crate) mod campaign;
 pub(crate) mod changes;

@@ -15,13 +15,13 @@ use crate::locks::guard::{FromRawGuard, OwnedGuard};
 use crate::model::fork::HomeProcess;
 use crate::model::sync::Mutex;
 
-/// The time in which a candidate of a [`LeaderElection`](crate::LeaderElection) leads. Dropping it
-/// resigns.
+/// The time in which a candidate of a [`LeaderElection`](crate::LeaderElection) leads. Dropping a
+/// term resigns.
 ///
-/// **Ask it.** That a term has begun does not prove that it lasts: a process may be stopped, or cut
-/// off from the server, for longer than its lease. Ask [`is_leader`](Self::is_leader) before each
-/// step that only the leader may take, or select on [`lost`](Self::lost). What an earlier leader
-/// has sent may still be on its way: give the [number](Self::number) to the resource.
+/// **Check the term.** A term that has begun may be over: a process may be stopped, or cut off from
+/// the server, for longer than the lease. Call [`is_leader`](Self::is_leader) before each step
+/// reserved for the leader, or select on [`lost`](Self::lost). Requests of an earlier leader may
+/// still be on their way: give the [number](Self::number) to the resource.
 ///
 /// ```
 /// use wheellock::Client;
@@ -37,23 +37,24 @@ use crate::model::sync::Mutex;
 #[must_use = "dropping a term resigns"]
 pub struct Term {
     state: Arc<TermState>,
-    /// Closes when the term is dropped: the campaign waits for that. After the state has ended.
+    /// Closes when the term is dropped, after the state has ended. The campaign waits for the
+    /// close.
     drops: Sender<Infallible>,
 }
 
-/// What a term and its campaign share.
+/// The state shared by a term and the campaign.
 pub(crate) struct TermState {
     name: String,
     number: u64,
     view: View,
     lost: Receiver<LostReason>,
     revocation: Arc<RevocationSignal>,
-    /// Until the term ends. Taken out before it is released.
+    /// The guard until the term ends. Taken out before the release.
     guard: Mutex<Option<OwnedGuard>>,
     home: HomeProcess,
 }
 
-/// What a campaign learns of a term.
+/// The end of a term, as notified to the campaign.
 pub(crate) struct TermEnd {
     /// Closes when the term is dropped.
     pub(crate) dropped: Receiver<Infallible>,
@@ -61,7 +62,7 @@ pub(crate) struct TermEnd {
     pub(crate) lost: Receiver<LostReason>,
 }
 
-/// Tells the holder of the term, and the campaign.
+/// Notifies the holder of the term, and the campaign.
 #[derive(Debug)]
 struct TermListener {
     losses: [Arc<LossSender>; 2],
@@ -79,7 +80,7 @@ impl HoldListener for TermListener {
 }
 
 impl Term {
-    /// The term that begins with this hold.
+    /// Begins a term with this hold, and publishes the leader's `value`.
     pub(crate) fn begin(guard: OwnedGuard, value: Option<&Arc<str>>) -> (Self, TermEnd) {
         let (of_term, lost) = LossSender::new();
         let (of_campaign, lost_too) = LossSender::new();
@@ -92,7 +93,7 @@ impl Term {
         }
         let state = TermState {
             name: guard.name(),
-            // The acquire of a fenced lock sees to it that there is one.
+            // An acquire of a fenced lock always draws a token.
             number: guard.token().unwrap_or(0),
             view: guard.raw().view(),
             lost,
@@ -109,9 +110,9 @@ impl Term {
         &self.state
     }
 
-    /// The number of the term: the fencing token of its hold. Every later term of this election, of
-    /// any leader, has a larger one. A resource that remembers the largest it has seen, and
-    /// refuses requests with a smaller one, is safe from a leader of the past.
+    /// The number of the term: the fencing token of the hold. Every later term of this election, of
+    /// any leader, has a larger number. A resource that remembers the largest number seen, and
+    /// refuses requests with a smaller number, is safe from a leader of the past.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.state.number
@@ -119,45 +120,45 @@ impl Term {
 
     /// Whether this candidate leads for certain. Local: no round trip.
     ///
-    /// It is `false` at the first instruction after a pause that outlasted the lease, and stays so.
-    /// In the child of a fork it is `false`.
+    /// Returns `false` from the first instruction after a pause longer than the lease, and for ever
+    /// after. In the child of a fork the result is `false`.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.state.is_leader()
     }
 
-    /// A channel that gets one message if the term is lost: the reason. It closes without one when
-    /// the term is over for another reason: it was [resigned](Self::resign), or its campaign was
-    /// stopped. In the child of a fork the reason is there at once.
+    /// A channel for a single message if the term is lost: the reason. The channel closes without a
+    /// message when the term is over for another reason: a [resignation](Self::resign), or a stop
+    /// of the campaign. In the child of a fork the reason is there at once.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
         if self.state.home.is_current() { &self.state.lost } else { forked_channel() }
     }
 
-    /// A channel that gets one message when the leader is asked to let the lead go: by
+    /// A channel for a single message when the leader is asked to give up the lead: by
     /// [`Campaign::stop_and_wait`](crate::Campaign::stop_and_wait), or by a
-    /// [request](crate::Lock::ask) for the election's name, as `wheellock ask` sends one. The leader
-    /// ends its work and drops the term, or goes on. The channel closes without a message when the
+    /// [request](crate::Lock::ask) for the election's name, as from `wheellock ask`. The leader
+    /// ends the work and drops the term, or goes on. The channel closes without a message when the
     /// term is over.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.state.home.is_current().then_some(&self.state.revocation))
     }
 
-    /// Whether the leader is asked to let the lead go. As [`revocation`](Self::revocation). Local: no
-    /// round trip.
+    /// Whether the leader is asked to give up the lead. As [`revocation`](Self::revocation). Local:
+    /// no round trip.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.state.home.is_current() && self.state.revocation.asked().is_some()
     }
 
-    /// Ends the term. Another candidate is woken, and leads within milliseconds. This one campaigns
-    /// again after a second, so that those that wait come first.
+    /// Ends the term. Another candidate is woken, and leads within milliseconds. This candidate
+    /// campaigns again after a second, so waiting candidates come first.
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): [`Error::Lost`] if it did not lead any
-    /// more. The term is over in any case.
+    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): [`Error::Lost`] if this candidate did
+    /// not lead any more. The term is over in any case.
     pub fn resign(self) -> Result<(), Error> {
         self.state.end_by(OwnedGuard::unlock)
     }
@@ -173,14 +174,14 @@ impl TermState {
         self.view.was_lost()
     }
 
-    /// Asks whoever leads to end the work.
+    /// Asks the leader to end the work.
     pub(crate) fn ask(&self, reason: &str) {
         self.revocation.on_revocation(&Revocation { reason: reason.to_owned() });
     }
 
-    /// Ends the term, as dropping its guard does.
+    /// Ends the term, as a drop of the guard does.
     pub(crate) fn end(&self) {
-        // A release that is not acknowledged is finished in the background.
+        // An unacknowledged release is finished in the background.
         let _ended = self.end_by(|guard| {
             drop(guard);
             Ok(())
@@ -192,7 +193,7 @@ impl TermState {
             // The mutex is the parent's, and so is the hold.
             return Err(Error::Lost { name: self.name.clone(), reason: LostReason::Forked });
         }
-        // Taken in a statement of its own: it is released with nothing locked.
+        // Taken in a statement of its own, so the release runs with nothing locked.
         let guard = self.guard.lock().take();
         let ended = match guard {
             Some(guard) => {
@@ -210,7 +211,7 @@ impl Drop for Term {
     fn drop(&mut self) {
         self.state.end();
         if !self.state.home.is_current() {
-            // The parent's channel, and its guard.
+            // The channel and the guard are the parent's.
             mem::forget(Arc::clone(&self.state));
             mem::forget(self.drops.clone());
         }

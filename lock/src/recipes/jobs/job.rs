@@ -1,4 +1,12 @@
-//! A job: runs a closure once for each slot, on one process of all (DESIGN: jobs).
+//! A job: runs a closure once for each slot, on a single process.
+//!
+//! The record of a slot is read before the lock is acquired. So a slot already run costs one round
+//! trip, and a process that only asks does not hold the lock, which would look like a run. If the
+//! reply to the begin is lost, the closure is not called: the client queues a request to give the
+//! attempt back, and behind this request the release of the lock.
+//!
+//! All keys have the job's name in braces, and so are in a single slot of a cluster. A name with
+//! braces has the name's length in front, so no two jobs or slots share a key.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,22 +30,22 @@ use crate::ops::{BeginRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns,
 use crate::recipes::jobs::record::RunRecord;
 use crate::recipes::jobs::run::{JobRun, RunOutcome, RunStart};
 
-/// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to
-/// share; it holds nothing by itself. From [`Client::job`](crate::Client::job).
+/// A job to run once for each slot, on a single process. A job is cheap to create, to clone and to
+/// share, and holds no lock. Created by [`Client::job`](crate::Client::job).
 ///
-/// A slot is a text that says which run is meant, mostly a time: `2026-11-23` for a nightly job,
-/// `2026-11-23T14:05Z` for one that runs every five minutes. Name it by UTC or with an offset: a
-/// local time comes twice in the night in which clocks are set back. Every process computes it for
-/// itself and calls [`run_once`](Self::run_once); one of them runs the closure. A slot that has run
-/// is remembered for the [retention](Self::with_retention). A run that fails, panics or dies may be
+/// A slot is a text naming a run, mostly by a time: `2026-11-23` for a nightly job,
+/// `2026-11-23T14:05Z` for a job every five minutes. Use UTC or an offset: a local time occurs
+/// twice in the night in which clocks are set back. Every process computes the slot and calls
+/// [`run_once`](Self::run_once); a single process runs the closure. A slot that has run is
+/// remembered for the [retention](Self::with_retention). A run that fails, panics or dies may be
 /// taken over, up to a [number of attempts](Self::with_max_attempts). Runs of two slots do not
 /// exclude each other.
 ///
-/// **What it gives.** While all is well the closure runs once for each slot. A run whose process
-/// is stopped for longer than its lease, or cut off from the server, is taken over, and may still
-/// be at work: give the [token](JobRun::token) to the resource, and [check](JobRun::check) before
-/// each step that must not happen twice. A process that dies between its work and the record of it
-/// has worked, and the slot runs again. See [the guide](crate::guide::jobs).
+/// **Guarantees.** Without faults the closure runs once for each slot. If a process is stopped for
+/// longer than the lease, or cut off from the server, the run is taken over, and the first process
+/// may still be at work: give the [token](JobRun::token) to the resource, and
+/// [check](JobRun::check) before each step that must not happen twice. If a process dies between
+/// the work and the record of the work, the slot runs again. See [the guide](crate::guide::jobs).
 ///
 /// ```
 /// use wheellock::{Client, RunOutcome};
@@ -61,7 +69,7 @@ pub struct Job {
     max_attempts: u32,
 }
 
-/// A week: longer than a process that missed a slot asks for it.
+/// A week: longer than any late process asks for a missed slot.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_ATTEMPTS: u32 = 3;
 
@@ -71,23 +79,23 @@ impl Job {
         Self { core, name, retention, max_attempts: MAX_ATTEMPTS }
     }
 
-    /// The same job, whose slots are remembered for `retention`, from the begin of the last attempt
-    /// and from the end of the run. A week unless it is set.
+    /// Sets the time for which a slot is remembered, from the begin of the last attempt and from
+    /// the end of the run. The default is a week.
     ///
-    /// It must be longer than the time in which any process may ask for a slot: a slot that is
-    /// forgotten runs again. It is between 10 ms and a hundred years; otherwise a run is an
-    /// [`Error::InvalidLease`].
+    /// The retention must be longer than the time in which any process may ask for a slot: a
+    /// forgotten slot runs again. The retention is between 10 ms and a hundred years; otherwise
+    /// every run returns [`Error::InvalidLease`].
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = Lease::named("retention", retention);
         self
     }
 
-    /// The same job, whose slots are tried `attempts` times at most, by all processes together.
-    /// Three unless it is set; zero is one.
+    /// Sets the most attempts at a slot, by all processes together. The default is three; zero
+    /// counts as one.
     ///
-    /// An attempt is a call of the closure. An attempt that the server has counted, and whose
-    /// closure was not called because the reply was lost, is given back in the background. The
+    /// An attempt is a call of the closure. If the server has counted an attempt, and the closure
+    /// was not called because the reply was lost, the attempt is given back in the background. The
     /// attempt of a process that dies just before the closure counts.
     #[must_use]
     pub fn with_max_attempts(mut self, attempts: u32) -> Self {
@@ -95,10 +103,11 @@ impl Job {
         self
     }
 
-    /// Runs `run` on this thread if the slot has not run and runs nowhere else, and records that it
-    /// has run. Does not wait for a run elsewhere.
+    /// Runs `run` on this thread if the slot has not run and runs nowhere else, and records the
+    /// run. Does not wait for a run elsewhere.
     ///
-    /// A panic of `run` goes on through this call; the attempt counts as one that failed.
+    /// A panic of `run` passes through this call. The attempt counts, and is listed as
+    /// [died](crate::RunState::Died).
     ///
     /// # Errors
     ///
@@ -111,16 +120,17 @@ impl Job {
         self.run_once_with(slot, Wait::none(), run)
     }
 
-    /// Runs `run` as [`run_once`](Self::run_once) does, but while the slot runs elsewhere it waits
-    /// for the outcome as long as [`wait`](Wait) says: if that run succeeds, the outcome is
-    /// [`RanAlready`](RunOutcome::RanAlready), and if it fails or its process dies, the slot is
-    /// taken over here. The limit and the cancel of the wait cover all that is asked before `run`
-    /// is called.
+    /// Runs `run` as [`run_once`](Self::run_once) does, but waits for the outcome of a run
+    /// elsewhere as long as [`wait`](Wait) says. If the run elsewhere succeeds, the outcome is
+    /// [`RanAlready`](RunOutcome::RanAlready). If the run fails or the process dies, this call
+    /// takes the slot over. The limit and the cancellation of the wait cover all requests before
+    /// the call of `run`.
     ///
     /// # Errors
     ///
     /// As [`Lock::try_lock_with`](crate::Lock::try_lock_with), and [`Error::InvalidName`] for an
-    /// empty slot. `run` was not called then. What happens after it was called is the outcome.
+    /// empty slot. After an error, `run` was not called. Everything after the call of `run` is
+    /// reported as the outcome.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn run_once_with<'a, T, E>(
         &self,
@@ -139,7 +149,7 @@ impl Job {
         let value = match run(&this_run) {
             Ok(value) => value,
             Err(error) => {
-                // Without this record the run is listed as one that died.
+                // Without this record the run is listed as died.
                 drop(this_run.record(false, None));
                 return Ok(RunOutcome::Failed(error));
             }
@@ -150,9 +160,9 @@ impl Job {
         })
     }
 
-    /// Begins a run of the slot, for work that does not fit into a closure: the run may be sent to
-    /// another thread, and [`JobRun::finish`] ends it. While the slot runs elsewhere, this waits as
-    /// [`run_once_with`](Self::run_once_with) does.
+    /// Begins a run of the slot, for work outside of a closure: the run may be sent to another
+    /// thread, and is ended by [`JobRun::finish`]. While the slot runs elsewhere, this call waits
+    /// as [`run_once_with`](Self::run_once_with) does.
     ///
     /// ```
     /// use wheellock::{Client, RunStart, Wait};
@@ -182,11 +192,11 @@ impl Job {
         self.begin_for(Cow::Owned(slot.to_owned()), &LocalHolder::Guard, wait.into())
     }
 
-    /// The latest run of each of the last 100 slots, the latest first: who ran it where and when,
-    /// and how it ended. Two round trips.
+    /// Returns the latest run of each of the last 100 slots, the latest first: the owner, the
+    /// machine, the times and the end. Takes two round trips.
     ///
-    /// A slot is listed as long as it is [remembered](Self::with_retention), and unless it has more
-    /// than 1,024 bytes.
+    /// A slot is listed while [remembered](Self::with_retention), unless the slot has more than
+    /// 1,024 bytes.
     ///
     /// ```
     /// use wheellock::{Client, RunState};
@@ -213,7 +223,7 @@ impl Job {
         if slots.is_empty() {
             return Ok(Vec::new());
         }
-        // A record may have ended since the slots were listed.
+        // A record may have expired since the slots were listed.
         let records = core.ask(&read, &name)?.into_iter().zip(slots);
         Ok(records.rev().filter_map(|(fields, slot)| RunRecord::of(slot, fields?)).collect())
     }
@@ -224,7 +234,7 @@ impl Job {
         holder: &LocalHolder,
         wait: Wait<'_>,
     ) -> Result<RunStart<'a, T>, Error> {
-        // 1. What the record says. Most calls end here.
+        // 1. Read the record. Most calls end here.
         let (keys, retention) = (self.keys(&slot)?, self.retention.clone()?);
         let spec = self.spec(&keys);
         let wait = wait.begin(&*spec.core()?.clock);
@@ -232,15 +242,15 @@ impl Job {
         if spec.call_within(&has_run, wait)? {
             return Ok(RunStart::RanAlready);
         }
-        // 2. The lock of the slot, whose holder alone writes the record.
+        // 2. Acquire the lock of the slot: only the holder writes the record.
         let core = spec.core()?;
         let Some(raw) = acquire(&core, &spec, holder, wait)? else {
-            // It may have been recorded meanwhile. After a wait there is no time to ask: another
-            // process had the lock until its end.
+            // The slot may have been recorded meanwhile. After a wait there is no time for a query:
+            // another process had the lock until the end of the wait.
             let has_run = !wait.waits && spec.call(&has_run)?;
             return Ok(if has_run { RunStart::RanAlready } else { RunStart::RunningElsewhere });
         };
-        // 3. The attempt. Whatever ends the run releases the lock, a panic of a closure too.
+        // 3. Begin the attempt. Every end of the run releases the lock, a panic of the closure too.
         let begin = BeginRun {
             keys,
             slot: Arc::from(&*slot),
@@ -255,8 +265,8 @@ impl Job {
                 if error.failure.may_have_run() || error.late_copy_deadline.is_some() {
                     give_back(&core, &begin, error.late_copy_deadline);
                 }
-                // Behind that. A server that did not answer just now is not waited for again. If
-                // the lock was lost, that is reported.
+                // Queued behind the attempt. This call does not wait for the silent server again. A
+                // loss of the lock is reported.
                 drop(raw.defer_release());
                 return Err(core.error_in(error, &begin, &begin.keys.lock, wait));
             }
@@ -270,7 +280,7 @@ impl Job {
             RunBegun::RanAlready => Ok(RunStart::RanAlready),
             RunBegun::AttemptsUsedUp => Ok(RunStart::AttemptsUsedUp),
             RunBegun::NotHeld => {
-                // An earlier copy may have come in time.
+                // An earlier copy may have arrived in time.
                 if answer.late_copy_deadline.is_some() {
                     give_back(&core, &begin, answer.late_copy_deadline);
                 }
@@ -279,7 +289,8 @@ impl Job {
         }
     }
 
-    /// All keys are in the slot of the job's name.
+    /// The keys of a slot, all in the cluster slot of the job's name. Returns an error for an empty
+    /// slot or an invalid name.
     fn keys(&self, slot: &str) -> Result<JobKeys, Error> {
         let name = self.name.clone()?;
         if slot.is_empty() {
@@ -297,24 +308,24 @@ impl Job {
     fn spec(&self, keys: &JobKeys) -> LockSpec {
         let (core, prefix) = (Arc::clone(&self.core), Prefix::new(""));
         let mut spec = LockSpec::new(core, Kind::Reentrant, prefix, keys.lock.as_str());
-        // A run does not run its own slot.
+        // A run does not run the same slot again.
         spec.nesting = Nesting::Contends;
         spec
     }
 }
 
-/// Leaves it to the renewal thread to give back an attempt that the server may have counted, and
-/// whose run does not start.
+/// Queues a request for the renewal thread to give an attempt back. The server may have counted the
+/// attempt, and the run does not start.
 fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<ServerTime>) {
     let BeginRun { keys: JobKeys { lock, record, .. }, owner, retention, .. } = begin.clone();
     let give_back = Arc::new(GiveBackAttempt { record, owner: owner.clone() });
     let request = (lock, owner);
     let release = Release::of_request(request, give_back, retention.duration(), late_copy_deadline);
-    // If too many are queued already, that is counted.
+    // If too many releases are queued already, the refusal is counted.
     core.watchdog.releases.queue_new(core.now(), release);
 }
 
-/// How the lock of a run was lost, which the server does not have.
+/// The error for a run whose lock is no longer on the server.
 pub(super) fn lost<T>(guard: &LockGuard<T>) -> Error {
     let deleted = || Error::Lost { name: guard.name(), reason: LostReason::Deleted };
     guard.check().err().unwrap_or_else(deleted)

@@ -1,4 +1,4 @@
-//! Jobs that run once for each slot, on one process of all.
+//! Jobs: a closure runs once for each slot, on a single process.
 
 pub(crate) mod job;
 pub(crate) mod record;

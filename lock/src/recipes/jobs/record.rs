@@ -1,4 +1,4 @@
-//! What is remembered of the runs of a job.
+//! The recorded runs of a job.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,9 +7,9 @@ use crate::ops::RunFields;
 #[cfg(feature = "serde")]
 use crate::model::serialize::known_unix_millis;
 
-/// The latest run of one slot of a job: what [`Job::runs`](crate::Job::runs) returns. Times are by
-/// the server's clock. What is `None` is not known: the run was one of a version that did not say
-/// it.
+/// The latest run of a slot of a job, as [`Job::runs`](crate::Job::runs) returns. Times are by the
+/// server's clock. A value is `None` if unknown: an older version of this crate did not record the
+/// value.
 ///
 /// ```
 /// use wheellock::{Client, RunState};
@@ -28,13 +28,13 @@ use crate::model::serialize::known_unix_millis;
 pub struct RunRecord {
     /// The slot.
     pub slot: String,
-    /// How the run ended, or that it has not.
+    /// The state of the run.
     pub state: RunState,
-    /// How many attempts the slot has had, this one included.
+    /// The number of attempts at the slot, this run included.
     pub attempts: u32,
     /// The fencing token of the run.
     pub token: u64,
-    /// The owner of the run, as [`LockGuard::owner`](crate::LockGuard::owner) returns it.
+    /// The owner of the run, as from [`LockGuard::owner`](crate::LockGuard::owner).
     pub owner: String,
     /// The machine of the run.
     pub host: Option<String>,
@@ -44,18 +44,18 @@ pub struct RunRecord {
         serde(rename = "started_unix_ms", serialize_with = "known_unix_millis")
     )]
     pub started: Option<SystemTime>,
-    /// When the run ended. `None` also if it has not, or nobody said so.
+    /// When the run ended. `None` also if the run has not ended, or if no end was recorded.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "ended_unix_ms", serialize_with = "known_unix_millis")
     )]
     pub ended: Option<SystemTime>,
-    /// The exit code, of a run that [has one](crate::JobRun::finish).
+    /// The exit code of a run ended by [`JobRun::finish`](crate::JobRun::finish).
     pub exit_code: Option<i32>,
 }
 
 impl RunRecord {
-    /// `None` if no attempt counts: it was given back.
+    /// `None` if no attempt counts, because the attempt was given back.
     pub(crate) fn of(slot: String, fields: RunFields) -> Option<Self> {
         let time = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
         let state = match fields.success {
@@ -78,7 +78,7 @@ impl RunRecord {
     }
 }
 
-/// How a run ended, or that it has not.
+/// The state of a run: running, or how the run ended.
 ///
 /// ```
 /// assert_eq!(wheellock::RunState::Succeeded.to_string(), "succeeded");
@@ -88,15 +88,15 @@ impl RunRecord {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum RunState {
-    /// The run has begun, and its owner has the lock of the slot.
+    /// The run has begun, and the owner has the lock of the slot.
     Running,
     /// The run has succeeded: the slot does not run again.
     Succeeded,
     /// The run has failed. The slot may run again while attempts are left.
     Failed,
-    /// The lock of the slot is gone, and nobody said how the run ended: its process has died or was
-    /// stopped or cut off for longer than the lease, the closure has panicked, or the server did
-    /// not get the record. The slot may run again while attempts are left.
+    /// The lock of the slot is gone, and no end was recorded: the process has died or was stopped
+    /// or cut off for longer than the lease, the closure has panicked, the run was dropped, or the
+    /// server did not get the record. The slot may run again while attempts are left.
     Died,
 }
 

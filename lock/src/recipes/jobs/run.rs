@@ -1,4 +1,4 @@
-//! One run of a job: what its closure may ask, and what became of it.
+//! A run of a job: the methods for the closure, and the outcomes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::model::lease::Lease;
 use crate::ops::{FinishRun, JobKeys};
 use crate::recipes::jobs::job::lost;
 
-/// A run of a job's slot, for the closure that [runs](crate::Job::run_once) it. It holds the
-/// slot's lock, which is renewed until the closure returns.
+/// A run of a job's slot, for the [closure](crate::Job::run_once). The run holds the slot's lock,
+/// which is renewed until the closure returns.
 ///
 /// ```
 /// use wheellock::{Client, Error, RunOutcome};
@@ -29,9 +29,9 @@ use crate::recipes::jobs::job::lost;
 /// # Ok::<(), Error>(())
 /// ```
 ///
-/// A run that [`Job::begin`](crate::Job::begin) began belongs to no thread, and
-/// [`finish`](Self::finish) ends it. Dropping the run releases the lock; the attempt counts as one
-/// whose process died.
+/// A run from [`Job::begin`](crate::Job::begin) belongs to no thread, and is ended by
+/// [`finish`](Self::finish). Dropping the run releases the lock; the attempt counts, and is listed
+/// as [died](crate::RunState::Died).
 #[must_use = "the run ends as soon as it is dropped"]
 pub struct JobRun<'a, T = ThisThread> {
     pub(super) guard: LockGuard<T>,
@@ -49,22 +49,22 @@ impl<T> JobRun<'_, T> {
         &self.slot
     }
 
-    /// Which attempt at the slot it is, counted from one.
+    /// The number of this attempt at the slot, counted from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The fencing token: larger than that of every earlier run of this job, whatever its slot. A
-    /// resource that refuses smaller tokens is safe from a run that has lost its lock and does not
-    /// know it yet.
+    /// The fencing token: larger than the tokens of all earlier runs of this job, whatever the
+    /// slot. If a resource refuses smaller tokens, a run with a lost lock cannot do harm before the
+    /// loss is noticed.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The guard of the slot's lock: whether it [is held](LockGuard::is_held), for how long, a
-    /// channel that tells of a [loss](LockGuard::lost) or of a [revocation
+    /// The guard of the slot's lock: whether the lock [is held](LockGuard::is_held), for how long,
+    /// and channels for a [loss](LockGuard::lost) and a [revocation
     /// request](LockGuard::revocation).
     pub fn guard(&self) -> &LockGuard<T> {
         &self.guard
@@ -77,24 +77,24 @@ impl<T> JobRun<'_, T> {
         self.guard.is_held()
     }
 
-    /// An error unless the slot's lock is held for certain. As
+    /// Returns an error unless the slot's lock is held for certain. As
     /// [`LockGuard::check`](crate::LockGuard::check).
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - it is no longer held, with the reason.
+    /// [`Error::Lost`] - the lock is no longer held, with the reason.
     pub fn check(&self) -> Result<(), Error> {
         self.guard.check()
     }
 
-    /// A channel that gets one message if the slot's lock is lost. As
+    /// A channel for a single message if the slot's lock is lost. As
     /// [`LockGuard::lost`](crate::LockGuard::lost).
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
         self.guard.lost()
     }
 
-    /// Records that the slot has run, or that this attempt has failed.
+    /// Records the slot as run if `is_done`, else this attempt as failed.
     pub(super) fn record(&self, is_done: bool, exit_code: Option<i32>) -> Result<(), Error> {
         let (raw, JobRun { keys, retention, .. }) = (self.guard.raw(), self);
         let (keys, owner) = (keys.clone(), raw.hold_owner().clone());
@@ -106,23 +106,23 @@ impl<T> JobRun<'_, T> {
 }
 
 impl JobRun<'_, AnyThread> {
-    /// Records how the run has ended, and releases the lock of the slot. With an exit code of zero
-    /// the slot has run. With another one this attempt has failed, and the slot may be tried again
+    /// Records the end of the run, and releases the lock of the slot. With an exit code of zero the
+    /// slot has run. With any other code this attempt has failed, and the slot may be tried again
     /// while attempts are left.
     ///
     /// # Errors
     ///
-    /// The run is not recorded, or perhaps not, and the slot may run again:
+    /// The run is not recorded, or perhaps not recorded, and the slot may run again:
     ///
     /// * [`Error::Lost`] - the lock of the run was lost before, and another process may have begun
-    ///   the slot anew. Permanent.
+    ///   the slot again. Permanent.
     /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - the server did
-    ///   not do it, or did not answer. After `OutcomeUnknown` it may be recorded all the same.
+    ///   not record the run, or did not answer. After `OutcomeUnknown` the run may be recorded.
     ///
-    /// An error of the release is none of this call: the run is recorded.
+    /// An error of the release is not returned: the run is recorded.
     pub fn finish(self, exit_code: i32) -> Result<(), Error> {
         self.record(exit_code == 0, Some(exit_code))?;
-        // What the server has not acknowledged is finished in the background.
+        // An unacknowledged release is finished in the background.
         drop(self.guard.unlock());
         Ok(())
     }
@@ -139,7 +139,7 @@ impl<T> fmt::Debug for JobRun<'_, T> {
     }
 }
 
-/// What [`Job::begin`](crate::Job::begin) found or did.
+/// The result of [`Job::begin`](crate::Job::begin).
 ///
 /// ```
 /// use wheellock::{Client, RunStart, Wait};
@@ -153,18 +153,18 @@ impl<T> fmt::Debug for JobRun<'_, T> {
 #[derive(Debug)]
 #[must_use = "a run that has begun ends as soon as it is dropped"]
 pub enum RunStart<'a, T = AnyThread> {
-    /// It has begun here.
+    /// The run has begun here.
     Begun(JobRun<'a, T>),
-    /// It had run before.
+    /// The slot had run before.
     RanAlready,
-    /// It runs elsewhere, and did so until the end of the wait.
+    /// The slot runs elsewhere, and did so until the end of the wait.
     RunningElsewhere,
-    /// It was tried as often as [allowed](crate::Job::with_max_attempts), and no attempt has
+    /// The slot was tried as often as [allowed](crate::Job::with_max_attempts), and no attempt has
     /// succeeded.
     AttemptsUsedUp,
 }
 
-/// What [`Job::run_once`](crate::Job::run_once) found or did.
+/// The outcome of [`Job::run_once`](crate::Job::run_once).
 ///
 /// ```
 /// use wheellock::{Client, RunOutcome};
@@ -183,27 +183,27 @@ pub enum RunStart<'a, T = AnyThread> {
 #[derive(Debug)]
 #[must_use = "a run may have failed"]
 pub enum RunOutcome<T, E> {
-    /// It ran here, and is recorded: nobody runs this slot again.
+    /// The slot ran here and is recorded: nobody runs this slot again.
     Ran(T),
-    /// It had run before. The closure was not called.
+    /// The slot had run before. The closure was not called.
     RanAlready,
-    /// It runs elsewhere, and did so until the end of the wait. The closure was not called.
+    /// The slot runs elsewhere, and did so until the end of the wait. The closure was not called.
     RunningElsewhere,
-    /// It was tried as often as [allowed](crate::Job::with_max_attempts), and no attempt has
-    /// succeeded: each has failed, or its process has died. The closure was not called.
+    /// The slot was tried as often as [allowed](crate::Job::with_max_attempts), and no attempt has
+    /// succeeded: each has failed, or the process has died. The closure was not called.
     AttemptsUsedUp,
-    /// The closure returned this error. The attempt counts; another process, or this one, may try
-    /// again if attempts are left.
+    /// The closure returned this error. The attempt counts. Any process may try again while
+    /// attempts are left.
     Failed(E),
-    /// The closure returned this value, but the server did not record it, so the slot may run
+    /// The closure returned this value, but the server did not record the run, so the slot may run
     /// again.
     #[non_exhaustive]
     Unrecorded {
-        /// What the closure returned.
+        /// The value returned by the closure.
         value: T,
         /// [`Error::Lost`]: the lock of the run was lost before, and another process may have
-        /// begun the slot anew. Another error: the server did not do it, or did not answer; then
-        /// it may be recorded all the same.
+        /// begun the slot again. Any other error: the server did not record the run, or did not
+        /// answer. After [`Error::OutcomeUnknown`] the run may be recorded.
         error: Error,
     },
 }
