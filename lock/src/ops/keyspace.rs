@@ -14,7 +14,7 @@ use crate::ops::value::ServerTime;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Keyspace {
     now: i64,
-    keys: BTreeMap<String, Entry>,
+    keys: BTreeMap<String, KeyspaceEntry>,
     published: Vec<Publication>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Publication {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Entry {
+struct KeyspaceEntry {
     content: Content,
     expires_at: Option<i64>,
 }
@@ -178,7 +178,7 @@ impl Keyspace {
     /// `SET`, whatever the key held before, and without an expiry.
     #[expect(clippy::needless_pass_by_value, reason = "a number or a text, as it comes")]
     pub(crate) fn text_set(&mut self, key: &str, text: impl ToString) {
-        let entry = Entry { content: Content::Text(text.to_string()), expires_at: None };
+        let entry = KeyspaceEntry { content: Content::Text(text.to_string()), expires_at: None };
         self.keys.insert(key.to_owned(), entry);
     }
 
@@ -374,16 +374,16 @@ impl Keyspace {
     pub(crate) fn migrate(&mut self, key: &str, to: &mut Self) {
         self.expire_if_due(key);
         to.expire_if_due(key);
-        let Some(Entry { content, expires_at }) = self.keys.remove(key) else { return };
+        let Some(KeyspaceEntry { content, expires_at }) = self.keys.remove(key) else { return };
         let expires_at = expires_at.map(|at| at - self.now + to.now);
-        to.keys.entry(key.to_owned()).or_insert(Entry { content, expires_at });
+        to.keys.entry(key.to_owned()).or_insert(KeyspaceEntry { content, expires_at });
     }
 
     /// The keys at the time `now`, without the keys expired by then: equal to any keyspace with the
     /// same future.
     #[cfg(test)]
     pub(crate) fn at(&self, now: ServerTime) -> Self {
-        let lives = |entry: &Entry| entry.expires_at.is_none_or(|expires_at| expires_at > now.0);
+        let lives = |entry: &KeyspaceEntry| entry.expires_at.is_none_or(|expires_at| expires_at > now.0);
         let keys = self.keys.iter().filter(|(_, entry)| lives(entry));
         let keys = keys.map(|(key, entry)| (key.clone(), entry.clone())).collect();
         Self { now: now.0, keys, published: Vec::new() }
@@ -409,8 +409,8 @@ impl Keyspace {
                 Content::Sorted(members.collect())
             }
         };
-        let keys = self.keys.iter().map(|(key, Entry { content, expires_at })| {
-            (rename(key), Entry { content: renamed(content), expires_at: *expires_at })
+        let keys = self.keys.iter().map(|(key, KeyspaceEntry { content, expires_at })| {
+            (rename(key), KeyspaceEntry { content: renamed(content), expires_at: *expires_at })
         });
         Self { now: self.now, keys: keys.collect(), published: Vec::new() }
     }
@@ -427,7 +427,7 @@ impl Keyspace {
     fn content(&mut self, key: &str, make: impl FnOnce() -> Content) -> &mut Content {
         self.expire_if_due(key);
         let entry = self.keys.entry(key.to_owned());
-        &mut entry.or_insert_with(|| Entry { content: make(), expires_at: None }).content
+        &mut entry.or_insert_with(|| KeyspaceEntry { content: make(), expires_at: None }).content
     }
 
     /// Removes something from the value of a key by `take`. `false` if there is no key or nothing
@@ -447,7 +447,7 @@ impl Keyspace {
         Ok(taken)
     }
 
-    fn live(&mut self, key: &str) -> Option<&mut Entry> {
+    fn live(&mut self, key: &str) -> Option<&mut KeyspaceEntry> {
         self.expire_if_due(key);
         self.keys.get_mut(key)
     }

@@ -57,13 +57,13 @@ use crate::recipes::election::term::{Term, TermEnd, TermState};
 /// # Ok::<(), wheellock::Error>(())
 /// ```
 pub struct Campaign {
-    shared: Arc<Shared>,
+    shared: Arc<CampaignShared>,
     /// The begun term, not yet taken. Always empty with a callback.
     terms: Receiver<Term>,
 }
 
 /// The state shared by a campaign and the thread.
-struct Shared {
+struct CampaignShared {
     /// Dropping the sender ends the campaign.
     stop: Mutex<Option<Sender<()>>>,
     current: Mutex<Option<CurrentTerm>>,
@@ -82,7 +82,7 @@ struct CurrentTerm {
 
 /// The thread's own state.
 struct Candidate {
-    shared: Arc<Shared>,
+    shared: Arc<CampaignShared>,
     lock: Lock<OwnedGuard>,
     /// The value published while this candidate leads.
     value: Option<Arc<str>>,
@@ -110,7 +110,7 @@ impl Campaign {
     ) -> Result<Self, Error> {
         let (stop, stopped) = bounded(0);
         let (send, terms) = bounded(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CampaignShared {
             stop: Mutex::new(Some(stop)),
             current: Mutex::default(),
             thread: OnceLock::new(),
@@ -229,7 +229,7 @@ impl Drop for Campaign {
     }
 }
 
-impl Shared {
+impl CampaignShared {
     fn stop(&self) {
         if !self.home.is_current() {
             // The locks, the channels and the term are the parent's.
