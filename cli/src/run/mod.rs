@@ -3,7 +3,7 @@
 //! This process holds the lock. Its children are the command ([`launch`]) and the [`guardian`],
 //! which ends the command if this process is killed or stopped. Two more threads wait for signals
 //! ([`signals`]) and for the command ([`job`]). Calls that a server may delay run on threads with a
-//! time bound ([`bounded`]).
+//! time bound ([`bounded::within`]).
 
 mod bounded;
 pub(crate) mod guardian;
