@@ -1,4 +1,4 @@
-//! `wheellock ask`: asks the holders of a lock to let it go.
+//! `wheellock ask`: asks the holders of a lock for a release.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ use crate::server;
 pub(crate) fn ask(ask: &Ask) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&ask.server, None)?;
     let name = shown(&ask.name);
-    // Whatever kind of lock it is: the request is for its holders.
+    // A plain lock suffices: the request reaches the holders of every kind of lock.
     let asked = client.lock(&ask.name).ask(&ask.reason)?;
     match (asked.holders, asked.heard) {
         (0, _) => complain(&format!("{name}: not held")),

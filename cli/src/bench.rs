@@ -1,4 +1,4 @@
-//! `wheellock bench`: what a lock costs on this machine with this server.
+//! `wheellock bench`: measures the cost of a lock on this machine with this server.
 
 use std::error::Error;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -13,23 +13,23 @@ use crate::exit;
 use crate::output::say;
 use crate::server;
 
-/// Rounds that are not counted: connections are made, scripts are loaded.
+/// Uncounted rounds at the start, in which connections are made and scripts are loaded.
 const WARM_UP: usize = 20;
 
-/// More than these are not kept.
+/// The most rounds of a measurement.
 const MOST: usize = 1_000_000;
 
-/// How long a waiter may take to wait.
+/// Time limit for the waiter to begin its wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A pause in which a waiter's thread falls asleep.
+/// A pause in which the waiter's thread falls asleep.
 const SETTLING: Duration = Duration::from_millis(1);
 
-/// Measures, and returns the exit code.
+/// Runs both measurements, and returns the exit code.
 pub(crate) fn bench(bench: &Bench) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&bench.server, None)?;
     let rival = server::connect(&bench.server, None)?;
-    // Nobody else has this name.
+    // The client's id makes the name unique.
     let name = format!("wheellock-bench:{}", client.id());
     let progress = Progress::new(bench.seconds);
 
@@ -57,7 +57,8 @@ fn pair(lock: &Lock) -> Result<Duration, Box<dyn Error>> {
 fn hand_over(lock: &Lock, rival: &Client, waiter: &Waiter) -> Result<Duration, Box<dyn Error>> {
     let guard = lock.lock()?;
     waiter.begin.send(())?;
-    // The waiter has asked and is asleep. Its client counts it before that.
+    // The waiter must be asleep before the release. The client counts the waiter earlier, so a
+    // pause follows.
     let deadline = now() + PATIENCE;
     while rival.stats().waiters == 0 {
         if now() > deadline {
@@ -73,11 +74,11 @@ fn hand_over(lock: &Lock, rival: &Client, waiter: &Waiter) -> Result<Duration, B
 }
 
 fn pause(time: Duration) {
-    // The channel gets its message, always.
+    // `after` always sends a message.
     after(time).recv().ok();
 }
 
-/// A thread that waits for the lock whenever it is told to.
+/// A thread that acquires and releases the lock once for each message to `begin`.
 struct Waiter {
     begin: Sender<()>,
     acquired: Receiver<Result<Instant, LockError>>,
@@ -104,7 +105,7 @@ impl Waiter {
     }
 }
 
-/// Repeats a measurement for a time, and shows on a terminal how far it is.
+/// Repeats a measurement for `time`, and shows the progress on a terminal.
 struct Progress {
     time: Duration,
     is_shown: bool,
@@ -142,7 +143,7 @@ impl Progress {
 
     fn show(&self, text: &str) {
         if self.is_shown {
-            // It is only for the eye.
+            // A failed write loses only the display of the progress.
             write!(io::stderr(), "{text}").ok();
         }
     }
@@ -154,7 +155,7 @@ fn line(what: &str, mut times: Vec<Duration>) -> String {
     format!("{what}: median {median:.1?}, 99 % within {slow:.1?}, {} measured", times.len())
 }
 
-/// The time that `percent` of the sorted times do not exceed.
+/// The time not exceeded by `percent` percent of the sorted times. Zero if there are no times.
 fn quantile(times: &[Duration], percent: usize) -> Duration {
     let last = times.len().saturating_sub(1);
     times.get(last * percent / 100).copied().unwrap_or_default()

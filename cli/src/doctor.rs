@@ -1,4 +1,4 @@
-//! `wheellock doctor`: what endangers locks on a server, or slows them down.
+//! `wheellock doctor`: checks a server for dangers to locks and causes of delay.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::exit;
 use crate::output::{printable, say};
 use crate::server;
 
-/// Shows the checks, and returns the exit code.
+/// Runs and prints the checks, and returns the exit code.
 pub(crate) fn doctor(doctor: &Doctor) -> Result<u8, Box<dyn Error>> {
     let mut server = doctor.server.clone();
     server.redis = doctor.url.clone().or(server.redis);
@@ -25,7 +25,7 @@ pub(crate) fn doctor(doctor: &Doctor) -> Result<u8, Box<dyn Error>> {
     })
 }
 
-/// A line for each check, and one for its repair below.
+/// Formats a line for each check, with any repair on the next line.
 fn table(diagnosis: &Diagnosis) -> String {
     let names = diagnosis.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut lines = String::new();
@@ -34,7 +34,7 @@ fn table(diagnosis: &Diagnosis) -> String {
             CheckState::NotChecked => "-".to_owned(),
             state => state.to_string(),
         };
-        // A `String` takes all that is written.
+        // Writing to a `String` never fails.
         let found = printable(&check.found);
         writeln!(lines, "{state:<4}  {:<names$}  {found}", check.name).ok();
         if let Some(repair) = &check.repair {

@@ -35,19 +35,19 @@ pub(crate) fn graph(graph: &Graph) -> Result<u8, Box<dyn Error>> {
         if !graph.watch {
             return Ok(code);
         }
-        // Nobody sends anything.
+        // The channel never gets a message, so this is a pause.
         never::<()>().recv_timeout(graph.interval).ok();
     }
 }
 
-/// The client of a wait, and its thread.
+/// Formats the client and the thread of a wait.
 fn waiter(wait: &LongWaiter) -> String {
     let client = wait.label.as_deref().unwrap_or(&wait.client);
     let thread = if wait.thread.is_empty() { wait.number.to_string() } else { wait.thread.clone() };
     format!("{}, {}", shown(client), shown(&thread))
 }
 
-/// A line for each lock that somebody waits for, for each of its waiters, and for each cycle.
+/// Formats a line for each lock with waiters, for each waiter, and for each cycle.
 fn text(graph: &WaitGraph) -> String {
     let mut lines = Vec::new();
     let mut waits_for: BTreeMap<&str, Vec<&LongWaiter>> = BTreeMap::new();
@@ -61,7 +61,7 @@ fn text(graph: &WaitGraph) -> String {
             lines.extend(waits.into_iter().flatten().map(wait_line));
         }
     }
-    // Locks of other names, for which a holder of one of these waits.
+    // Locks outside the pattern, for which a holder of a matching lock waits.
     for (name, waits) in waits_for {
         lines.push(format!("{}:", shown(name)));
         lines.extend(waits.into_iter().map(wait_line));
@@ -77,12 +77,12 @@ fn text(graph: &WaitGraph) -> String {
     lines.join("\n")
 }
 
-/// A wait, with what its thread holds.
+/// Formats a wait, with the locks held by the thread.
 fn wait_line(wait: &LongWaiter) -> String {
     let mut line = format!("  waits: {}", waiter(wait));
     if !wait.holds.is_empty() {
         let holds: Vec<String> = wait.holds.iter().map(|name| shown(name)).collect();
-        // Writing to a text never fails.
+        // Writing to a `String` never fails.
         write!(line, ", holds {}", holds.join(", ")).ok();
     }
     if wait.waits_for.iter().any(|edge| edge.is_possible) {
@@ -91,7 +91,7 @@ fn wait_line(wait: &LongWaiter) -> String {
     line
 }
 
-/// An edge of a picture: from a wait or a lock to another, and whether it is a part of a cycle.
+/// An edge of the drawn graph, from a wait to a lock or from a lock to a wait.
 struct Edge {
     from: String,
     to: String,
@@ -100,7 +100,8 @@ struct Edge {
     is_in_cycle: bool,
 }
 
-/// The waits as nodes, and an edge to each wait that keeps the lock.
+/// Edges from each wait to the lock, and from the lock to each waiting holder, without duplicates.
+/// A node is `w` with the index of a wait, or `l` with the index of a lock in [`locks`].
 fn edges(graph: &WaitGraph) -> Vec<Edge> {
     let (mut edges, locks) = (Vec::new(), locks(graph));
     for (at, wait) in graph.waits.iter().enumerate() {
@@ -136,7 +137,7 @@ fn edges(graph: &WaitGraph) -> Vec<Edge> {
     edges
 }
 
-/// The names of the locks that are waited for, each once.
+/// The names of all locks with waits, sorted and without duplicates.
 fn locks(graph: &WaitGraph) -> Vec<&str> {
     let mut names: Vec<&str> = graph.waits.iter().map(|wait| wait.lock.as_str()).collect();
     names.sort_unstable();
@@ -144,9 +145,9 @@ fn locks(graph: &WaitGraph) -> Vec<&str> {
     names
 }
 
-/// A graph of Graphviz.
+/// Formats the graph for Graphviz.
 fn dot(graph: &WaitGraph) -> String {
-    // JSON's escapes of quotes and backslashes are those of Graphviz.
+    // Graphviz escapes quotes and backslashes as JSON does.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut lines = vec!["digraph waits {".to_owned()];
     for (at, name) in locks(graph).into_iter().enumerate() {
@@ -164,7 +165,7 @@ fn dot(graph: &WaitGraph) -> String {
     lines.join("\n")
 }
 
-/// A flowchart of Mermaid.
+/// Formats the graph as a Mermaid flowchart.
 fn mermaid(graph: &WaitGraph) -> String {
     let quoted = |text: &str| {
         let is_harmless = |letter: char| letter.is_alphanumeric() || " ,.:-_/".contains(letter);

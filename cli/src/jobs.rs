@@ -25,7 +25,8 @@ pub(crate) fn jobs(jobs: &Jobs) -> Result<u8, Box<dyn Error>> {
     Ok(exit::SUCCESS)
 }
 
-/// `2026-11-28 02: succeeded on db3, attempt 1, 2026-11-28T02:00:01Z, 12.3 s, exit code 0`.
+/// Formats a run, such as `2026-11-28 02: succeeded on db3, attempt 1, 2026-11-28T02:00:01Z, 12.3
+/// s, exit code 0`.
 fn line(run: &RunRecord) -> String {
     let host = run.host.as_ref().map(|host| format!(" on {}", printable(host)));
     let mut parts = vec![
@@ -39,7 +40,7 @@ fn line(run: &RunRecord) -> String {
     parts.join(", ")
 }
 
-/// The beginning of the second. `None` for a time that no calendar has.
+/// Rounds `time` down to the second. `None` if no calendar has the time.
 fn second(time: SystemTime) -> Option<Timestamp> {
     let round = TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Trunc);
     Timestamp::try_from(time).and_then(|time| time.round(round)).ok()

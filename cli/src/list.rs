@@ -16,7 +16,7 @@ pub(crate) fn list(list: &List) -> Result<u8, Box<dyn Error>> {
         let found = found?;
         let line = if list.json { report::json(&found)? } else { report::line(&found) };
         match say(&line) {
-            // As `head` does: it has what it wants.
+            // The reader, such as `head`, needs no more lines.
             Err(error) if is_unread(&error) => break,
             said => said?,
         }

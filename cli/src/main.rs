@@ -1,12 +1,10 @@
 //! `wheellock`: runs a command under a distributed lock on Redis or Valkey.
 //!
-//! README.md is the manual. The folder `run` is the subcommand of that name, in three processes:
-//! the one that holds the lock, the command, and the guardian.
+//! README.md is the manual. The folder `run` has the subcommand `run`, which consists of three
+//! processes: the holder of the lock, the command, and the guardian.
 
 #[cfg(not(unix))]
 compile_error!("wheellock-cli needs the processes, signals and terminals of Unix");
-
-// Comments cite sections of DESIGN.md in the repository: `(DESIGN: command under a lock)`.
 
 mod arguments;
 mod ask;
@@ -40,7 +38,8 @@ use crate::output::complain;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().collect();
-    // The processes that `run` starts are this program again. They are quick and have no options.
+    // `run` starts this program again for its processes. They have no options and start fast, so
+    // nothing is parsed.
     match words.get(1).and_then(|word| word.to_str()) {
         Some(run::launch::WORD) => return run::launch::main(&words[2..]).into(),
         Some(run::guardian::WORD) => return run::guardian::main(&words[2..]).into(),
@@ -50,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn front(words: &[OsString]) -> u8 {
-    // Before anything is parsed, as a message about the arguments may quote them.
+    // Checked before the parser runs, as a message about wrong arguments may quote a password.
     if secrets::is_in_arguments(words) {
         complain(secrets::ADVICE);
         return exit::FAILED;
@@ -59,7 +58,7 @@ fn front(words: &[OsString]) -> u8 {
         Ok(arguments) => arguments,
         Err(misuse) => {
             let is_misuse = misuse.use_stderr();
-            // A terminal that is gone is no reason for another exit code.
+            // A closed terminal does not change the exit code.
             misuse.print().ok();
             return if is_misuse { exit::FAILED } else { exit::SUCCESS };
         }

@@ -1,4 +1,4 @@
-//! The manual pages and the completions of shells, from the definition of the arguments.
+//! The manual pages and the shell completions, generated from the definition of the arguments.
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -16,7 +16,8 @@ pub(crate) fn completions(shell: Shell) -> Result<u8, Box<dyn Error>> {
     write(&text)
 }
 
-/// Writes a manual page: of `wheellock`, or of one of its commands.
+/// Writes the manual page of the subcommand `of`, or of `wheellock`. An error if there is no such
+/// subcommand.
 pub(crate) fn page(of: Option<&str>) -> Result<u8, Box<dyn Error>> {
     let mut command = Arguments::command();
     command.build();

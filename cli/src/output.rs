@@ -1,8 +1,8 @@
-//! What goes to the terminal.
+//! Output to the terminal.
 
 use std::io::{self, Write as _};
 
-/// Writes lines to the standard output. A reader that is gone is an error, not a panic.
+/// Writes lines to the standard output. A closed pipe is an error, not a panic.
 pub(crate) fn say(lines: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{lines}")?;
@@ -15,7 +15,7 @@ pub(crate) fn complain(line: &str) {
     writeln!(io::stderr(), "wheellock: {line}").ok();
 }
 
-/// A name as a part of one line: control characters are escaped.
+/// Escapes the control characters of a name, for a single line of output.
 pub(crate) fn printable(name: &str) -> String {
     let shown = |letter: char| {
         if letter.is_control() { letter.escape_default().collect() } else { String::from(letter) }
@@ -23,7 +23,7 @@ pub(crate) fn printable(name: &str) -> String {
     name.chars().map(shown).collect()
 }
 
-/// A name as a part of a message: control characters are escaped, and a long one is cut short.
+/// Escapes the control characters of a name, and cuts a long name, for a message.
 pub(crate) fn shown(name: &str) -> String {
     const SHOWN: usize = 80;
     if name.chars().count() <= SHOWN {

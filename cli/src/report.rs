@@ -1,4 +1,4 @@
-//! What `status`, `list` and `watch` print of a lock.
+//! The status of a lock, as printed by `status`, `list` and `watch`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use wheellock::{Holder, HolderKind, LockKind, LockStatus};
 
 use crate::output::printable;
 
-/// The object that stands for a lock.
+/// The JSON object of a lock.
 #[derive(Serialize)]
 struct Object<'a> {
     held: bool,
@@ -15,17 +15,17 @@ struct Object<'a> {
     status: &'a LockStatus,
 }
 
-/// The status as JSON, in one line.
+/// Formats the status as JSON, on a single line.
 pub(crate) fn json(status: &LockStatus) -> serde_json::Result<String> {
     serde_json::to_string(&Object { held: is_held(status), status })
 }
 
-/// Whether somebody holds it, or it is a number.
+/// Whether the lock has a holder, or the key contains a number.
 pub(crate) fn is_held(status: &LockStatus) -> bool {
     status.holder_count > 0 || status.number.is_some()
 }
 
-/// One line: the name, the kind, who holds it, and how many wait.
+/// Formats a line with the name, the kind, the holder, and the number of waiters.
 pub(crate) fn line(status: &LockStatus) -> String {
     let mut line = printable(&status.name);
     line.push_str(": ");
@@ -53,7 +53,7 @@ fn state(status: &LockStatus) -> String {
     }
 }
 
-/// Several lines: each holder, and each waiter of a queue.
+/// Formats several lines: the status, each of several holders, and each waiter of a queue.
 pub(crate) fn lines(status: &LockStatus) -> String {
     let mut lines = vec![line(status)];
     if status.holders.len() > 1 {
@@ -67,7 +67,7 @@ pub(crate) fn lines(status: &LockStatus) -> String {
     lines.join("\n")
 }
 
-/// A holder, with what is known of it.
+/// Formats a holder with all known details.
 fn holder(holder: &Holder) -> String {
     let named = named(holder.label.as_deref(), holder.kind, &holder.owner);
     let since = holder.held_for.map(|time| format!(", for {}", seconds(time)));

@@ -1,25 +1,29 @@
-//! Passwords in arguments, which every user of the machine can read in the list of processes
-//! (DESIGN: passwords of a command).
+//! Passwords in arguments.
+//!
+//! Every user of a machine can read the arguments of its processes, so a URL with a password is
+//! refused as an argument. The check precedes the parser, as a message about wrong arguments may
+//! quote the password. `REDIS_URL` and `--password-file` remain for passwords.
 
 use std::ffi::OsString;
 
-/// What is said instead of running with a password in the arguments.
+/// The message if the arguments have a password.
 pub(crate) const ADVICE: &str = "a URL on the command line has a password, and every user of this \
                                  machine can read command lines: put the URL into REDIS_URL, or \
                                  the password into a file and give --password-file";
 
-/// Whether one of wheellock's own arguments has a password. Those of the command are its own.
+/// Whether an argument of wheellock has a password. Arguments after `--` belong to the command, and
+/// are not checked.
 pub(crate) fn is_in_arguments(words: &[OsString]) -> bool {
     words.iter().take_while(|word| *word != "--").any(|word| has_password(&word.to_string_lossy()))
 }
 
 /// Whether the text has a URL with a password: `scheme://user:password@host`, or the parameter
-/// `pass` of a Unix socket's.
+/// `pass` of a Unix socket's URL.
 fn has_password(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else {
         return false;
     };
-    // A password may contain a slash, wrongly, so the whole rest is looked through.
+    // A password may contain an unescaped slash, so the whole rest is searched.
     let in_front = rest
         .rsplit_once('@')
         .and_then(|(user, _)| user.split_once(':'))

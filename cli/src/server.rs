@@ -1,4 +1,4 @@
-//! The client: which server, and with which password.
+//! The client for the server in the options or the environment.
 
 use std::env;
 use std::error::Error;
@@ -11,7 +11,8 @@ use wheellock::{Client, ClientBuilder, Credentials};
 
 use crate::arguments::Server;
 
-/// Connects to the server that the options or the environment name.
+/// Connects to the server named by the options or the environment. `watchdog` replaces the default
+/// lease.
 pub(crate) fn connect(
     server: &Server,
     watchdog: Option<Duration>,
@@ -23,7 +24,8 @@ pub(crate) fn connect(
     Ok(builder.build()?)
 }
 
-/// A client of the server that the options or the environment name.
+/// A client builder for the server named by the options or the environment. An error if no server
+/// is named, or if the password file cannot be read.
 pub(crate) fn builder(server: &Server) -> Result<ClientBuilder, Box<dyn Error>> {
     let url = match &server.redis {
         Some(url) => url.clone(),
@@ -31,10 +33,10 @@ pub(crate) fn builder(server: &Server) -> Result<ClientBuilder, Box<dyn Error>> 
     };
     let mut builder = Client::builder().url(&url);
     if let Some(path) = &server.password_file {
-        // Once now, so that a file that is not there is an error at once.
+        // Read once now, so that a missing file is an error at once.
         password(path).map_err(|error| unreadable(path, &error))?;
         let path = path.clone();
-        // And at each connect, so that the password may be changed meanwhile.
+        // Read again at each connect, so that the password may change meanwhile.
         builder = builder.credentials(move || {
             let password = password(&path).map_err(|error| unreadable(&path, &error))?;
             Ok(Credentials::password(password))
@@ -53,7 +55,7 @@ fn url_of_environment() -> Result<String, &'static str> {
 
 fn password(path: &Path) -> io::Result<String> {
     let text = fs::read_to_string(path)?;
-    // An editor ends the last line.
+    // Editors end the last line with a line break.
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 

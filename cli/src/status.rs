@@ -1,4 +1,4 @@
-//! `wheellock status`: who holds a lock, and who waits for it.
+//! `wheellock status`: the holders and the waiters of a lock.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use crate::output::say;
 use crate::report;
 use crate::server;
 
-/// Shows the lock, and returns the exit code.
+/// Prints the status of the lock, and returns the exit code.
 pub(crate) fn status(status: &Status) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&status.server, None)?;
     let found = client.status(&status.name)?;

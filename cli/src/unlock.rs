@@ -35,8 +35,8 @@ pub(crate) fn unlock(unlock: &Unlock) -> Result<u8, Box<dyn Error>> {
     Ok(exit::SUCCESS)
 }
 
-/// Ends every hold of a lock that was of this kind. If it is of another by now, it stays, and the
-/// error says of which.
+/// Ends every hold of the lock `name`, whose kind was `kind`. Returns whether there was a hold. If
+/// the lock has another kind by now, the lock stays, and the error names the kind.
 fn release(client: &Client, name: &str, kind: Option<LockKind>) -> Result<bool, LockError> {
     match kind {
         Some(LockKind::ReadWrite) => {
@@ -63,7 +63,7 @@ fn is_confirmed(status: &LockStatus) -> Result<bool, Box<dyn Error>> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// What a release by force means for the holders.
+/// The consequence of a release by force for the holders.
 fn consequence(status: &LockStatus) -> &'static str {
     let holders = &status.holders;
     if holders.iter().all(|holder| holder.owner.ends_with(":kept")) {

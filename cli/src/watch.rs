@@ -14,10 +14,11 @@ use crate::output::{is_unread, say};
 use crate::report;
 use crate::server;
 
-/// Watches the lock until nobody reads the output, and returns the exit code. A signal ends it.
+/// Prints each change of the lock until nobody reads the output, and returns the exit code. A
+/// signal ends the process.
 pub(crate) fn watch(watch: &Watch) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&watch.server, None)?;
-    // A lock that does not change writes nothing, so no write would find that the reader is gone.
+    // An unchanged lock causes no output, so no write would detect a closed pipe.
     end_with_the_reader()?;
     let mut status = client.status(&watch.name)?;
     loop {
@@ -31,7 +32,7 @@ pub(crate) fn watch(watch: &Watch) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-/// Has a thread end the process when the other end of its standard output is closed.
+/// Starts a thread to end the process when the reader of the standard output is gone.
 pub(crate) fn end_with_the_reader() -> io::Result<()> {
     thread::Builder::new().name("reader".to_owned()).spawn(wait_for_the_end_of_the_reader).map(drop)
 }
@@ -39,12 +40,12 @@ pub(crate) fn end_with_the_reader() -> io::Result<()> {
 fn wait_for_the_end_of_the_reader() {
     let output = io::stdout();
     loop {
-        // Nothing is asked for: it returns for an error or a hang-up only.
+        // Without requested events, `poll` returns only for an error or a hang-up.
         let mut outputs = [PollFd::new(&output, PollFlags::empty())];
         match poll(&mut outputs, None) {
             Ok(_) => process::exit(exit::SUCCESS.into()),
             Err(rustix::io::Errno::INTR) => {}
-            // Then a write finds it.
+            // The next write detects the closed pipe instead.
             Err(_) => return,
         }
     }

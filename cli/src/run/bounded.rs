@@ -1,4 +1,8 @@
-//! Calls of the client that a server may keep waiting, and a bound for them.
+//! A time bound for calls of the client, which a hung server may delay.
+//!
+//! The client waits for a command under way, so a hung server would delay the end of the process by
+//! several command timeouts. So connecting, the acquire and the release each run on a separate
+//! thread, abandoned at the end of the wait, or a second after a signal or the end of the command.
 
 use std::io;
 use std::thread;
@@ -7,9 +11,9 @@ use std::time::{Duration, Instant};
 use wheellock::crossbeam_channel::{Receiver, Select, bounded};
 use wheellock::{Clock as _, SystemClock};
 
-/// What `call` returns, on a thread of its own. `None` if it has not returned by `limit`, or within
-/// `grace` of a message to `interrupted`, which stays in the channel. Then the thread goes on, and
-/// ends with the process.
+/// Runs `call` on a separate thread, and returns the result. `None` if `call` has not returned by
+/// `limit`, or within `grace` of a message to `interrupted`, which stays in the channel. Then the
+/// thread goes on, and ends with the process. An error if the thread cannot be started.
 pub(crate) fn within<T: Send + 'static>(
     limit: Option<Instant>,
     interrupted: &Receiver<()>,

@@ -1,9 +1,13 @@
-//! The guardian: a process that ends the command when the process that holds the lock cannot
-//! (DESIGN: guardian).
+//! The guardian: a process that ends the command if the holder of the lock cannot.
 //!
-//! It reads from a pipe whose other end only the holder has. The pipe closes when the holder ends,
-//! however it ends. And the holder tells it until when the lock is held, so that a holder that is
-//! stopped does not leave the command running for longer than that.
+//! At the holder's death the kernel's signal reaches only the command, and not the rest of the
+//! process group. So the guardian reads from a pipe whose other end only the holder has. The pipe
+//! closes however the holder ends, and the guardian kills the group.
+//!
+//! A stopped holder cannot end the command either. So the holder reports the end of the hold, six
+//! times in a lease, as a time of a clock shared by all processes. A duration would be wrong if the
+//! holder was stopped between computing and writing the value. After that time the guardian does
+//! the same as the holder at a loss.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -20,14 +24,14 @@ use crate::exit;
 use crate::output::complain;
 use crate::run::launch;
 
-/// The first argument of such a process.
+/// The first argument of a guardian process.
 pub(crate) const WORD: &str = "__guardian";
 
-/// How much later than the holder the guardian acts. A holder that lives ends the command itself,
-/// and says why.
+/// The delay of the guardian behind the holder. A running holder ends the command first, and
+/// reports the reason.
 const HOLDER_FIRST: Duration = Duration::from_millis(100);
 
-/// The holder's side.
+/// The holder's handle of the guardian process.
 pub(crate) struct Guardian {
     _process: Child,
     pipe: Option<ChildStdin>,
@@ -41,8 +45,8 @@ impl Guardian {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // What a terminal sends to the holder's group is not for the guardian. Other signals
-            // find it with the holder's mask.
+            // A separate group, as signals from a terminal to the holder's group are not for the
+            // guardian. Other signals are blocked: the guardian inherits the holder's mask.
             .process_group(0)
             .spawn()?;
         let pipe = process.stdin.take();
@@ -53,21 +57,21 @@ impl Guardian {
         Ok(Self { _process: process, pipe })
     }
 
-    /// From now on the command does not outlive the holder.
+    /// Reports the command's process group. From now on the command does not outlive the holder.
     pub(crate) fn watch(&mut self, group: Pid) {
         self.tell(&format!("group {}", group.as_raw_nonzero()));
     }
 
-    /// The lock is held for `remaining` from now on for certain.
+    /// Reports a hold that is certain for `remaining` from now on.
     pub(crate) fn held_for(&mut self, remaining: impl FnOnce() -> Duration) {
-        // The clock first: this process may be stopped between the two.
+        // The clock is read first: a stop between both calls makes the reported time earlier.
         let now = now();
         let until = now.saturating_add(remaining()).saturating_add(HOLDER_FIRST);
         self.tell(&format!("until {}", millis(until)));
     }
 
-    /// The command has ended. To be called before it is reaped: afterwards its id may belong to
-    /// another process.
+    /// Dismisses the guardian after the end of the command. To be called before the command is
+    /// reaped: afterwards the id may belong to another process.
     pub(crate) fn dismiss(mut self) {
         self.tell("done");
     }
@@ -75,13 +79,13 @@ impl Guardian {
     fn tell(&mut self, line: &str) {
         if let Some(pipe) = &mut self.pipe {
             // A failure means that the guardian was killed, or is stopped. The holder still ends
-            // the command, and on Linux the kernel does if the holder is killed.
+            // the command, and on Linux the kernel kills the command if the holder is killed.
             pipe.write_all(format!("{line}\n").as_bytes()).ok();
         }
     }
 }
 
-/// The guardian itself.
+/// Runs the guardian process, and returns the exit code.
 pub(crate) fn main(words: &[OsString]) -> u8 {
     let kill_after = words.first().and_then(|word| word.to_str()?.parse().ok());
     let Some(kill_after) = kill_after.map(Duration::from_millis) else {
@@ -93,7 +97,7 @@ pub(crate) fn main(words: &[OsString]) -> u8 {
     loop {
         let next = watch.next().map(|due| due.saturating_sub(now()));
         let Ok(Some(heard)) = lines.read(next) else {
-            // The holder is gone, or can no longer be heard.
+            // The holder is gone, or the pipe cannot be read any more.
             if let Some(group) = watch.group {
                 signal(group, Signal::KILL);
             }
@@ -111,11 +115,11 @@ pub(crate) fn main(words: &[OsString]) -> u8 {
 fn signal(group: Pid, signal: Signal) {
     // A failure means that the group is gone, or runs as another user.
     kill_process_group(group, signal).ok();
-    // A stopped process takes only SIGKILL.
+    // A stopped process reacts only to SIGKILL, so the group is continued.
     kill_process_group(group, Signal::CONT).ok();
 }
 
-/// What the guardian knows, and what follows from it. Times are those of [`now`].
+/// The guardian's state and rules, as plain data. Times are readings of [`now`].
 #[derive(Debug)]
 struct Watch {
     group: Option<Pid>,
@@ -125,9 +129,9 @@ struct Watch {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Held until then, if it is known.
+    /// SIGTERM follows at this time, if known.
     Held(Option<Duration>),
-    /// Asked to end; to be killed then.
+    /// SIGKILL follows at this time.
     Terminated(Duration),
     Killed,
 }
@@ -137,7 +141,7 @@ impl Watch {
         Self { group: None, kill_after, stage: Stage::Held(None) }
     }
 
-    /// Takes a line of the holder's. Whether it was the last.
+    /// Handles a line from the holder. Returns whether the line was the last.
     fn hear(&mut self, line: &str) -> bool {
         match line.split_once(' ') {
             Some(("group", id)) => self.group = id.parse().ok().and_then(Pid::from_raw),
@@ -151,7 +155,7 @@ impl Watch {
         false
     }
 
-    /// When to look again.
+    /// The time of the next action.
     const fn next(&self) -> Option<Duration> {
         match self.stage {
             Stage::Held(until) => until,
@@ -160,7 +164,7 @@ impl Watch {
         }
     }
 
-    /// What is to be sent now, and to which group.
+    /// The signal due at `now`, and the group to be signalled. Advances the stage.
     fn due(&mut self, now: Duration) -> Option<(Pid, Signal)> {
         let group = self.group?;
         if self.next()? > now {
@@ -180,17 +184,18 @@ impl Watch {
     }
 }
 
-/// The lines on the standard input.
+/// Reads lines from the standard input.
 #[derive(Default)]
 struct Lines {
     rest: Vec<u8>,
 }
 
-/// Longer than every line of the holder's.
+/// The most bytes of an incomplete line. All lines of the holder are shorter.
 const LONGEST_LINE: usize = 1024;
 
 impl Lines {
-    /// Waits for lines, for at most `limit`. `None` at the end.
+    /// Waits for lines, for at most `limit`. `None` at the end of the input. An error if the input
+    /// cannot be read, or if a line is too long.
     fn read(&mut self, limit: Option<Duration>) -> io::Result<Option<Vec<String>>> {
         let input = io::stdin();
         let limit = limit.map(|limit| Timespec {
@@ -217,7 +222,8 @@ impl Lines {
     }
 }
 
-/// A clock that all processes share, and that goes on while the machine is suspended if it can.
+/// Reads a clock shared by all processes. On Linux and Android, the clock includes the time in
+/// which the machine is suspended.
 fn now() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: ClockId = ClockId::Boottime;

@@ -1,5 +1,8 @@
-//! What `run` holds: a lock of one of four kinds, a permit, or the run of a job's slot. Any thread
-//! may release it.
+//! The hold of `run`: a lock of any of four kinds, a permit, or the run of a job's slot.
+//!
+//! Unless the arguments select another kind, the lock is fenced, so that there is a token. A fenced
+//! lock has the keys and the channel of a plain lock. Any thread may release the hold, as the
+//! release runs on a separate thread.
 
 use std::time::{Duration, Instant};
 
@@ -15,27 +18,27 @@ pub(crate) enum Held {
     Lock(OwnedGuard),
     Permit(Box<HeldPermit>),
     Slot(Box<JobRun<'static, AnyThread>>),
-    /// The server cannot be reached, and the command runs all the same.
+    /// The server cannot be reached, and the command runs without a lock.
     Nothing,
 }
 
-/// What came of an acquire.
+/// The outcome of an acquire.
 pub(crate) enum Acquired {
     Held(Held),
-    /// Another owner had it until the end of the wait.
+    /// Another owner had the lock until the end of the wait.
     Busy,
     /// The slot has run.
     RanAlready,
     AttemptsUsedUp,
 }
 
-/// What is left of a wait that connecting has used up.
+/// The rest of a wait used up by connecting.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// Nothing shorter is a lease.
+/// The shortest valid lease.
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 
-/// A permit, which is given back no earlier than at `until`.
+/// A permit, released no earlier than `until`.
 pub(crate) struct HeldPermit {
     permit: Permit,
     token: u64,
@@ -44,7 +47,8 @@ pub(crate) struct HeldPermit {
 }
 
 impl Held {
-    /// Waits for it until `limit`.
+    /// Acquires the hold selected by the arguments. Waits until `limit`, or until a message to
+    /// `interrupted`, which is [`Error::Cancelled`].
     pub(crate) fn acquire(
         client: &Client,
         run: &Run,
@@ -53,7 +57,8 @@ impl Held {
     ) -> Result<Acquired, Error> {
         let wait = match limit {
             _ if run.is_one_try() => Wait::none(),
-            // What is left after connecting. Nothing would be one try, which has no limit.
+            // The rest of the wait after connecting. A wait of zero would be a single try without a
+            // time limit.
             Some(limit) => {
                 let left = limit.saturating_duration_since(SystemClock.now());
                 Wait::at_most(left.max(SHORTEST_WAIT))
@@ -87,14 +92,14 @@ impl Held {
         };
         let lock = lock.with_min_hold(run.min_hold.unwrap_or_default());
         let Some(guard) = lock.try_lock_with(wait)? else { return Ok(Acquired::Busy) };
-        // Readers share a lock, so none of their tokens is the newest.
+        // Readers share a lock, so no reader's token is the newest.
         if !run.shared {
             guard.draw_token()?;
         }
         Ok(Acquired::Held(Self::Lock(guard)))
     }
 
-    /// The guard of the lock, if it is one.
+    /// The guard, unless a permit or nothing is held.
     fn guard(&self) -> Option<&OwnedGuard> {
         match self {
             Self::Lock(guard) => Some(guard),
@@ -103,7 +108,7 @@ impl Held {
         }
     }
 
-    /// The owner on the server: of a permit, its id.
+    /// The owner on the server. For a permit, the permit's id.
     pub(crate) fn owner(&self) -> Option<String> {
         match self {
             Self::Permit(held) => Some(held.permit.id().to_string()),
@@ -111,17 +116,17 @@ impl Held {
         }
     }
 
-    /// The fencing token.
+    /// The fencing token, if any.
     pub(crate) fn token(&self) -> Option<u64> {
         match self {
             Self::Slot(run) => Some(run.token()),
-            // It was drawn when the permit was acquired.
+            // The token was drawn at the acquire of the permit.
             Self::Permit(held) => Some(held.token),
             _ => self.guard().and_then(OwnedGuard::token),
         }
     }
 
-    /// Which attempt at a slot it is.
+    /// The number of the attempt at a slot. `None` without a slot.
     pub(crate) fn attempt(&self) -> Option<u32> {
         match self {
             Self::Slot(run) => Some(run.attempt()),
@@ -129,12 +134,12 @@ impl Held {
         }
     }
 
-    /// A channel that gets a message when somebody asks for it. Nobody asks for a permit.
+    /// A channel with a message once somebody asks for the lock. A permit cannot be asked for.
     pub(crate) fn revocation(&self) -> Receiver<Revocation> {
         self.guard().map_or_else(never, |guard| guard.revocation().clone())
     }
 
-    /// Why it is not held any more. `None` while it is held for certain.
+    /// The reason for a loss. `None` while the hold is certain.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         let held = match self {
             Self::Lock(guard) => guard.check(),
@@ -153,7 +158,7 @@ impl Held {
         }
     }
 
-    /// For how long it is held for certain.
+    /// The time for which the hold is certain. [`Duration::MAX`] if nothing is held.
     pub(crate) fn remaining(&self) -> Duration {
         match self {
             Self::Permit(held) => held.permit.remaining(),
@@ -161,8 +166,8 @@ impl Held {
         }
     }
 
-    /// Tells of a loss. The end of a permit's own lease is told by [`remaining`](Self::remaining)
-    /// alone.
+    /// A channel with a message after a loss. The end of a permit's lease without renewal sends no
+    /// message, and only [`remaining`](Self::remaining) shows this end.
     pub(crate) fn lost(&self) -> Receiver<LostReason> {
         match self {
             Self::Permit(held) => held.permit.lost().cloned().unwrap_or_else(never),
@@ -170,7 +175,8 @@ impl Held {
         }
     }
 
-    /// Releases it. The exit code of the command says whether a slot has run.
+    /// Releases the hold. For a slot, the command's exit code `code` is recorded and decides
+    /// whether the slot has run. [`Error::Lost`] if the hold was lost.
     pub(crate) fn release(self, code: u8) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.unlock(),
@@ -188,7 +194,7 @@ impl HeldPermit {
             return self.permit.release();
         };
         let id = self.permit.into_id();
-        // The release of a permit that is gone says so.
+        // If the permit is gone, the release returns the error.
         if self.semaphore.update_lease(&id, until - now)? {
             Ok(())
         } else {
@@ -204,8 +210,8 @@ fn acquire_permit(
     wait: Wait<'_>,
 ) -> Result<Option<Held>, Error> {
     let semaphore = client.expirable_semaphore(&run.name);
-    // The command line says how many there are, even if it has changed since the semaphore was
-    // made.
+    // The command line decides the number of permits, also if the number has changed since the
+    // semaphore was made.
     if !semaphore.try_set_permits(permits)? && semaphore.permits()? != i64::from(permits) {
         semaphore.set_permits(permits)?;
     }

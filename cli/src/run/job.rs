@@ -1,9 +1,11 @@
-//! The command as a job: its process group, what signals do to it, and the terminal.
+//! The command as a job: process group, signals, and terminal.
 //!
-//! The command is in a process group of its own, so that a loss ends all of it and nothing else.
-//! To a terminal that is a background job. It gets the terminal when it first asks for it, that is,
-//! when the terminal stops it for reading, and only if wheellock is in the foreground then. So a
-//! pipeline keeps its terminal, and an editor gets it (DESIGN: terminal of a command).
+//! The command has a process group of its own, so that a loss ends the whole command and nothing
+//! else. For a terminal, such a group is a background job. Passing the terminal on at the start
+//! would take the terminal from the rest of a pipeline. So the command gets the terminal at the
+//! first request, when the terminal stops the command for reading, and only if wheellock is in the
+//! foreground. wheellock takes the terminal back at the end of the command, and stops together with
+//! the command at Ctrl-Z.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,29 +22,29 @@ use wheellock::crossbeam_channel::Sender;
 
 use crate::output::complain;
 
-/// The command, before, while and after it runs. Several threads share it.
+/// The command before, during and after its run. Several threads share the job.
 pub(crate) struct Job {
     state: Mutex<State>,
-    /// Gets a message when a signal comes while no command runs.
+    /// Gets a message for a signal that arrives while no command runs.
     interrupted: Sender<()>,
 }
 
 struct State {
     phase: Phase,
-    /// The first signal that came while no command ran.
+    /// The first signal received while no command ran.
     signal: Option<Signal>,
-    /// A signal that is meant to end a command has come while one ran.
+    /// A signal meant to end the command was received while the command ran.
     was_told_to_end: bool,
-    /// The command has had the terminal, or has asked for it.
+    /// The command has had or requested the terminal.
     wants_terminal: bool,
-    /// Since a stop that is for the whole job, until it is continued.
+    /// The whole job was stopped, and is not continued yet.
     is_suspended: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Phase {
     Before,
-    /// The process group, whose id is that of the command.
+    /// The process group, whose id is the command's process id.
     Running(Pid),
     After,
 }
@@ -59,9 +61,11 @@ impl Job {
         Self { state: Mutex::new(state), interrupted }
     }
 
-    /// Starts the command, unless a signal came before. `None` if one did.
+    /// Starts the command. `None` if a signal was received before. An error if the process cannot
+    /// be started.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<Option<Child>> {
-        // Under the lock, so that a signal comes either before, or to the command.
+        // The mutex is held during the start, so that a signal either prevents the start or reaches
+        // the command.
         let mut state = self.state.lock();
         if state.signal.is_some() {
             return Ok(None);
@@ -71,17 +75,17 @@ impl Job {
         Ok(Some(child))
     }
 
-    /// The first signal that came while no command ran.
+    /// The first signal received while no command ran.
     pub(crate) fn signal(&self) -> Option<Signal> {
         self.state.lock().signal
     }
 
-    /// Whether a signal that is meant to end a command has come while one ran.
+    /// Whether a signal meant to end the command was received while the command ran.
     pub(crate) fn was_told_to_end(&self) -> bool {
         self.state.lock().was_told_to_end
     }
 
-    /// Takes a signal that came to this process.
+    /// Handles a signal sent to this process.
     pub(crate) fn take(&self, signal: Signal) {
         match signal {
             Signal::TSTP => self.suspend(),
@@ -103,16 +107,17 @@ impl Job {
         }
     }
 
-    /// Sends a signal to the whole process group, if it is there.
+    /// Sends a signal to the whole process group, if the command runs.
     pub(crate) fn send(&self, signal: Signal) {
         if let Phase::Running(group) = self.state.lock().phase {
             send(group, signal);
-            // A stopped process takes only SIGKILL.
+            // A stopped process reacts only to SIGKILL, so the group is continued.
             send(group, Signal::CONT);
         }
     }
 
-    /// Stops the command and this process, as Ctrl-Z does with an ordinary job. The lease goes on.
+    /// Stops the command and this process, as Ctrl-Z does with an ordinary job. The lease runs on,
+    /// without renewals.
     fn suspend(&self) {
         let mut state = self.state.lock();
         if let Phase::Running(group) = state.phase {
@@ -123,7 +128,7 @@ impl Job {
         kill_process(getpid(), Signal::STOP).ok();
     }
 
-    /// Continues the command, in the foreground if this process is there.
+    /// Continues the command, in the foreground if this process is in the foreground.
     fn resume(&self) {
         let mut state = self.state.lock();
         state.is_suspended = false;
@@ -137,8 +142,9 @@ impl Job {
         }
     }
 
-    /// Waits until the command has ended, and looks after the terminal meanwhile. The command is
-    /// not reaped: its id stays its own.
+    /// Waits for the end of the command, and passes the terminal on and back meanwhile. The command
+    /// is not reaped, so the id remains the command's. An error if the command cannot be waited
+    /// for.
     pub(crate) fn watch(&self, group: Pid) -> io::Result<()> {
         let look_only = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         loop {
@@ -153,9 +159,10 @@ impl Job {
                 }
                 return Ok(());
             }
-            // Now the stop is taken, so that the next look does not find it again. The command may
-            // have been continued or have ended since; then there is nothing to take. Under the
-            // lock, so that nobody continues it and gives it the terminal in between.
+            // Consume the stop, so that the next `waitid` does not report the stop again. If the
+            // command was continued or has ended since, there is nothing to consume. The mutex is
+            // held, so that no other thread continues the command and passes the terminal on
+            // meanwhile.
             let mut state = self.state.lock();
             let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
             if let Ok(Some(status)) = waitid(WaitId::Pid(group), taken)
@@ -166,37 +173,37 @@ impl Job {
         }
     }
 
-    /// The command is about to be reaped.
+    /// Ends the running phase. To be called before the command is reaped.
     pub(crate) fn end(&self) {
         self.state.lock().phase = Phase::After;
     }
 }
 
 impl State {
-    /// It has stopped, and nothing has continued it since.
+    /// Handles a stop of the command, which nothing has continued since.
     fn command_stopped(&mut self, group: Pid, signal: Signal) {
         let Some(terminal) = Terminal::open() else { return };
         match signal {
-            // It has asked for the terminal.
+            // The command has requested the terminal.
             Signal::TTIN | Signal::TTOU => {
                 self.wants_terminal = true;
                 if self.is_suspended {
-                    // It gets it when the job is continued. Until then it stands still.
+                    // The command stays stopped, and gets the terminal when the job is continued.
                 } else if terminal.pass_on(group) {
                     send(group, Signal::CONT);
                 } else if !terminal.belongs_to(group) {
-                    // wheellock is a background job itself, and stops as one does. This process
-                    // has not blocked SIGTTIN.
+                    // wheellock is a background job too, and stops like any background job. This
+                    // process does not block SIGTTIN.
                     kill_current_process_group(Signal::TTIN).ok();
                 }
             }
-            // Ctrl-Z has stopped the command alone. The rest of the job has to stop too, or the
-            // shell would wait for it. This process gets the signal as well.
+            // Ctrl-Z has stopped the command alone. The rest of the job, with this process, must
+            // stop too, or the shell would wait for the job.
             _ if terminal.take_back(group) => {
                 self.wants_terminal = true;
                 kill_current_process_group(Signal::TSTP).ok();
             }
-            // Somebody has stopped it on purpose.
+            // Somebody has stopped the command on purpose.
             _ => {}
         }
     }
@@ -204,7 +211,7 @@ impl State {
 
 fn send(group: Pid, signal: Signal) {
     match kill_process_group(group, signal) {
-        // It has just ended.
+        // The group has just ended.
         Ok(()) | Err(Errno::SRCH) => {}
         Err(error) => {
             complain(&format!("signal {} cannot be sent to the command: {error}", signal.as_raw()));
@@ -224,12 +231,14 @@ impl Terminal {
         tcgetpgrp(&self.0) == Ok(group)
     }
 
-    /// Gives it to the command's group, if this process has it.
+    /// Passes the terminal to the command's group, if this process is in the foreground. Returns
+    /// whether the terminal was passed on.
     fn pass_on(&self, group: Pid) -> bool {
         self.belongs_to(getpgrp()) && tcsetpgrp(&self.0, group).is_ok()
     }
 
-    /// Takes it from the command's group, if that has it.
+    /// Takes the terminal back, if the command's group has the terminal. Returns whether the
+    /// terminal was taken back.
     fn take_back(&self, group: Pid) -> bool {
         self.belongs_to(group) && tcsetpgrp(&self.0, getpgrp()).is_ok()
     }

@@ -1,8 +1,9 @@
-//! The process that becomes the command: what has to be done between `fork` and `exec`, in safe
-//! code (DESIGN: command under a lock).
+//! The process that becomes the command.
 //!
-//! It is this program again. It asks to be killed when its parent ends, undoes what the parent has
-//! blocked, and executes the command in its place.
+//! Safe Rust can run nothing between `fork` and `exec`, so the command's process is first this
+//! program again (`__launch`). On Linux the process requests SIGKILL at the death of its parent.
+//! Then the process checks that the parent is alive, undoes the parent's signal mask, and executes
+//! the command in place of this program. The exit codes are the codes of env(1).
 
 use std::env;
 use std::ffi::OsString;
@@ -17,10 +18,10 @@ use crate::exit;
 use crate::output::complain;
 use crate::run::signals;
 
-/// The first argument of such a process.
+/// The first argument of a launch process.
 pub(crate) const WORD: &str = "__launch";
 
-/// This program.
+/// A [`Command`] to run this program again.
 pub(crate) fn this_program() -> Command {
     // The link works even if the file was replaced while this process waited for the lock.
     let path = if cfg!(target_os = "linux") {
@@ -33,15 +34,15 @@ pub(crate) fn this_program() -> Command {
     program
 }
 
-/// The command, to be spawned by the thread that lives as long as this process: the signal at the
-/// parent's death comes when that thread ends.
+/// The launch process for a command. To be spawned by the main thread, which lives as long as this
+/// process: the signal at the parent's death is sent when the spawning thread ends.
 pub(crate) fn command(blocked: &str, command: &[OsString]) -> Command {
     let mut launch = this_program();
     launch.arg(WORD).arg(process::id().to_string()).arg(blocked).args(command).process_group(0);
     launch
 }
 
-/// Becomes the command. Returns an exit code if that fails.
+/// Becomes the command. Returns an exit code on failure.
 pub(crate) fn main(words: &[OsString]) -> u8 {
     let [parent, blocked, program, arguments @ ..] = words else {
         complain("this is a part of `wheellock run`, and not for use by itself");
@@ -62,7 +63,7 @@ pub(crate) fn main(words: &[OsString]) -> u8 {
 fn prepare(parent: &str, blocked: &str) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    // It may have ended before that.
+    // The parent may have ended before the request.
     let now = getppid().map(|parent| parent.as_raw_nonzero().to_string());
     if now.as_deref() != Some(parent) {
         return Err(io::Error::other("the process that holds the lock is gone"));

@@ -1,9 +1,9 @@
 //! `wheellock run`: holds a lock while a command runs.
 //!
-//! This process holds the lock. The command is its child ([`launch`]), and so is the [`guardian`],
+//! This process holds the lock. Its children are the command ([`launch`]) and the [`guardian`],
 //! which ends the command if this process is killed or stopped. Two more threads wait for signals
-//! and for the command ([`job`]). What a server may keep waiting is on a thread that nobody waits
-//! for longer than [`bounded::within`] says (DESIGN: command under a lock).
+//! ([`signals`]) and for the command ([`job`]). Calls that a server may delay run on threads with a
+//! time bound ([`bounded::within`]).
 
 mod bounded;
 pub(crate) mod guardian;
@@ -37,19 +37,19 @@ use crate::run::signals::Signals;
 use crate::run::slot::slot;
 use crate::server;
 
-/// The client's default, of which the guardian is told several times in a lease.
+/// The client's default lease. The guardian is notified six times in a lease.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// How long the server is waited for if nobody waits for the lock: for one try, after a signal, and
+/// Time limit for the server outside of a wait for the lock: for a single try, after a signal, and
 /// for releases at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A hold whose lease is almost over, or that is lost, may take this long to be released.
+/// The least time for a release, also after a loss or near the end of the lease.
 const SHORTEST_RELEASE: Duration = Duration::from_millis(100);
 
 /// Runs the command, and returns the exit code.
 pub(crate) fn run(mut run: Run) -> Result<u8, Box<dyn Error>> {
-    // 1. Before any other thread starts.
+    // 1. Signals are blocked before any other thread starts.
     let signals = Arc::new(Signals::block()?);
     let (interrupt, interrupted) = bounded(1);
     let job = Arc::new(Job::new(interrupt));
@@ -64,7 +64,7 @@ pub(crate) fn run(mut run: Run) -> Result<u8, Box<dyn Error>> {
     let limit = runner.limit();
     let connect = {
         let run = Arc::clone(&runner.run);
-        // The error of another thread.
+        // A boxed error cannot be sent to this thread.
         move || server::connect(&run.server, run.watchdog).map_err(ConnectFailure::of)
     };
     let client = match within(limit, &runner.interrupted, Duration::ZERO, connect)? {
@@ -75,9 +75,9 @@ pub(crate) fn run(mut run: Run) -> Result<u8, Box<dyn Error>> {
         Some(Err(failure)) => return Err(failure.message.into()),
         None => return runner.unanswered().map(|end| end.code),
     };
-    // 4. The lock and the command, again if a slot has attempts left.
+    // 4. The lock and the command, repeated while a slot has attempts left.
     let outcome = runner.attempts(&client, limit);
-    // 5. What the server has not acknowledged is sent again. This is rare.
+    // 5. Unacknowledged releases are sent again. This is rare.
     let until = match &outcome {
         Ok(End { until, .. }) => *until,
         Err(_) => SystemClock.now() + PATIENCE,
@@ -93,10 +93,10 @@ pub(crate) fn run(mut run: Run) -> Result<u8, Box<dyn Error>> {
     outcome.map(|end| end.code)
 }
 
-/// Why there is no client.
+/// A failure to connect.
 struct ConnectFailure {
     message: String,
-    /// The server cannot be reached: nothing is wrong with the arguments.
+    /// The server cannot be reached, and the arguments are not at fault.
     is_transient: bool,
 }
 
@@ -108,13 +108,13 @@ impl ConnectFailure {
     }
 }
 
-/// How it ended.
+/// The end of an attempt.
 struct End {
     /// The exit code.
     code: u8,
     /// Whether the server has acknowledged the release.
     is_released: bool,
-    /// How long the server may be waited for.
+    /// Time limit for the server.
     until: Instant,
     /// The command of a slot has failed by itself, and attempts are left.
     may_retry: bool,
@@ -126,40 +126,40 @@ impl End {
         Self { code, is_released: true, until, may_retry: false }
     }
 
-    /// It was not acquired.
+    /// The end of an attempt without a release.
     fn unreleased(code: u8) -> Self {
         Self { is_released: false, ..Self::released(code) }
     }
 }
 
-/// Why a command has ended.
+/// The cause of a command's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// By itself, or somebody has told it to.
+    /// The command ended by itself, or by a forwarded signal.
     Command,
     /// Somebody asked for the lock.
     Asked,
     Lost,
 }
 
-/// What each attempt needs.
+/// The state shared by all attempts.
 struct Runner {
     run: Arc<Run>,
     signals: Arc<Signals>,
-    /// Gets a message when a signal comes while no command runs.
+    /// Gets a message for a signal that arrives while no command runs.
     interrupted: Receiver<()>,
     job: Arc<Job>,
     watcher: Watcher,
 }
 
 impl Runner {
-    /// Until when the lock is waited for.
+    /// The end of the wait for the lock. `None` without a limit.
     fn limit(&self) -> Option<Instant> {
         let wait = if self.run.is_one_try() { Some(PATIENCE) } else { self.run.wait };
         wait.and_then(|wait| SystemClock.now().checked_add(wait))
     }
 
-    /// The name, and the slot.
+    /// The name and the slot, for messages.
     fn subject(&self) -> String {
         let name = shown(&self.run.name);
         match &self.run.slot {
@@ -168,7 +168,7 @@ impl Runner {
         }
     }
 
-    /// Attempts until one is the last.
+    /// Repeats attempts while a retry is allowed, and returns the end of the final attempt.
     fn attempts(&self, client: &Client, mut limit: Option<Instant>) -> Result<End, Box<dyn Error>> {
         let mut failed = None;
         loop {
@@ -186,14 +186,14 @@ impl Runner {
         }
     }
 
-    /// Waits for the lock, and runs the command. `failed` is the exit code of the last attempt.
+    /// Waits for the lock, and runs the command. `failed` is the exit code of the previous attempt.
     fn attempt(
         &self,
         client: &Client,
         limit: Option<Instant>,
         failed: Option<u8>,
     ) -> Result<End, Box<dyn Error>> {
-        // A wait that is over leaves the server's queue, which may take a little.
+        // Leaving the server's queue after the wait may take a moment.
         let end = match limit {
             Some(limit) if !self.run.is_one_try() => limit.checked_add(PATIENCE),
             limit => limit,
@@ -248,10 +248,10 @@ impl Runner {
         self.watcher.watch(group);
         let cause = self.supervise(&held, &mut guardian);
         if cause == Cause::Lost {
-            // What is left of the group has been asked to end as well.
+            // Kill the processes left in the group.
             job.send(Signal::KILL);
         }
-        // In this order: once the command is reaped, its id may belong to another process.
+        // In this order: once the command is reaped, the id may belong to another process.
         guardian.dismiss();
         job.end();
         let code = exit_code(
@@ -263,7 +263,8 @@ impl Runner {
         Ok(End { may_retry: has_failed && !is_last && end.code == code, ..end })
     }
 
-    /// Waits until the command has ended. If the lock is lost, ends the command.
+    /// Waits for the end of the command, and returns the cause. Ends the command if the lock is
+    /// lost or asked for.
     fn supervise(&self, held: &Held, guardian: &mut Guardian) -> Cause {
         let (run, job, watcher) = (&self.run, &self.job, &self.watcher);
         let lost = held.lost();
@@ -272,13 +273,13 @@ impl Runner {
             OnAsk::Term => held.revocation(),
             OnAsk::Ignore => never(),
         };
-        // Often enough that the guardian always knows of the last renewal or the one before.
+        // Frequent enough for the guardian to know of the last renewal or the renewal before.
         let pause = run.watchdog.unwrap_or(DEFAULT_LEASE) / 6;
         let reason = loop {
             select! {
                 recv(watcher.ended) -> _ => {
                     let Some(reason) = held.loss() else { return cause };
-                    // The guardian may have been first, on a busy machine.
+                    // On a busy machine, the guardian may have been first.
                     let subject = self.subject();
                     complain(&format!("{subject}: lost: {reason}; the command has ended"));
                     return Cause::Lost;
@@ -309,15 +310,16 @@ impl Runner {
             recv(watcher.ended) -> _ => {}
             default(run.kill_after) => {
                 job.send(Signal::KILL);
-                // A failure means that the thread is gone, and with it what could be waited for.
+                // An error means that the watcher's thread is gone, so there is nothing to wait
+                // for.
                 watcher.ended.recv().ok();
             }
         }
         Cause::Lost
     }
 
-    /// Releases the lock, and returns `code` unless it was lost. The server is waited for until the
-    /// lease ends, and for a second at most.
+    /// Releases the lock. The result has `code`, or [`exit::LOST`] after a loss. The wait for the
+    /// server ends with the lease, and after a second at most.
     fn release(&self, held: Held, code: u8) -> End {
         let subject = self.subject();
         let until = SystemClock.now() + held.remaining().clamp(SHORTEST_RELEASE, PATIENCE);
@@ -344,7 +346,7 @@ impl Runner {
     fn prepare(&self, held: &Held) -> Command {
         let mut command = launch::command(&self.signals.blocked(), &self.run.command);
         command.env("WHEELLOCK_NAME", &self.run.name);
-        // Those of a `wheellock run` around this one are another lock's.
+        // Variables of an outer `wheellock run` belong to another lock.
         let mut set = |variable: &str, value: Option<String>| match value {
             Some(value) => drop(command.env(variable, value)),
             None => drop(command.env_remove(variable)),
@@ -365,7 +367,8 @@ impl Runner {
         }
     }
 
-    /// The wait is over, or a signal came, and a call of the client has not returned.
+    /// The end of an attempt if a call of the client has not returned by the end of the wait or
+    /// after a signal.
     fn unanswered(&self) -> Result<End, Box<dyn Error>> {
         if self.job.signal().is_some() {
             return Ok(End::unreleased(self.signalled()));
@@ -376,7 +379,7 @@ impl Runner {
         ))
     }
 
-    /// The server cannot be reached.
+    /// Runs the command without the lock, or returns the error `why`, as `--on-unreachable` says.
     fn without_server(&self, why: &str) -> Result<End, Box<dyn Error>> {
         match self.run.on_unreachable {
             OnUnreachable::Fail => Err(why.into()),
@@ -388,7 +391,7 @@ impl Runner {
         }
     }
 
-    /// A signal came before the command was started. It is not started any more.
+    /// Reports a signal received before the start of the command, and returns the exit code.
     fn signalled(&self) -> u8 {
         let number = self.job.signal().map_or(0, Signal::as_raw);
         if !self.run.quiet {
@@ -407,7 +410,7 @@ fn exit_code(status: ExitStatus) -> u8 {
     }
 }
 
-/// Starts the thread that takes signals. It ends with the process.
+/// Starts the thread for signals, which ends with the process.
 fn take_signals(signals: &Arc<Signals>, job: &Arc<Job>) -> io::Result<()> {
     let (signals, job) = (Arc::clone(signals), Arc::clone(job));
     let take = move || {
@@ -424,7 +427,7 @@ fn take_signals(signals: &Arc<Signals>, job: &Arc<Job>) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
 }
 
-/// The thread that waits for each command. It is there before the first command is.
+/// The thread that waits for each command, started before the first command.
 struct Watcher {
     start: Sender<Pid>,
     ended: Receiver<()>,
@@ -437,10 +440,10 @@ impl Watcher {
         let job = Arc::clone(job);
         let watch = move || {
             for group in started {
-                // A failure means that the system has reaped the command, as its parent was started
-                // with SIGCHLD ignored. Then the exit code is not known, and that is reported there.
+                // An error means that the system has reaped the command, as this process was
+                // started with SIGCHLD ignored. Then `hold` reports an unknown exit code.
                 job.watch(group).ok();
-                // A failure means that nothing waits for it.
+                // A failure means that nobody waits for the command any more.
                 end.send(()).ok();
             }
         };
@@ -449,7 +452,7 @@ impl Watcher {
     }
 
     fn watch(&self, group: Pid) {
-        // The channel has room for the one message.
+        // The channel has room for a message.
         self.start.try_send(group).ok();
     }
 }

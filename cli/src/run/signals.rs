@@ -1,8 +1,8 @@
-//! The signals that wheellock waits for, instead of being ended by them (DESIGN: signals of a
-//! command).
+//! Signals that wheellock receives instead of ending.
 //!
-//! They are blocked, not handled. A handler would become the default action in the command, and a
-//! signal that `nohup` ignores must stay ignored there.
+//! The signals are blocked in every thread, and a single thread waits for them. Handlers lost: the
+//! command would start with the default action in place of a handler, so `nohup` would have no
+//! effect there. A blocked signal leaves the disposition unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::io;
 use nix::sys::signal::{SigSet, Signal as Blockable};
 use rustix::process::Signal;
 
-/// Passed on to the command, and the end of a wait.
+/// Signals passed on to the command. Before the start of the command, they end the wait.
 const FORWARDED: [Blockable; 7] = [
     Blockable::SIGHUP,
     Blockable::SIGINT,
@@ -22,28 +22,30 @@ const FORWARDED: [Blockable; 7] = [
     Blockable::SIGALRM,
 ];
 
-/// The stop and the continuation of a terminal's job.
+/// Signals that stop and continue the job of a terminal.
 const JOB_CONTROL: [Blockable; 2] = [Blockable::SIGTSTP, Blockable::SIGCONT];
 
-/// What blocks a process that takes the terminal back from another process group: nothing, if this
-/// is blocked.
+/// The signal that stops a background process for taking the terminal back. A process that blocks
+/// the signal is not stopped.
 const TERMINAL: Blockable = Blockable::SIGTTOU;
 
-/// The signals that are waited for, all of them blocked.
+/// The signals that are received, all of them blocked.
 pub(crate) struct Signals {
     waited_for: SigSet,
-    /// What was blocked here and is not to be so in the command.
+    /// The signals blocked by this process, to be unblocked in the command.
     blocked: Vec<Blockable>,
 }
 
 impl Signals {
-    /// Blocks them. To be called before another thread starts, as each inherits what is blocked.
+    /// Blocks the signals. To be called before another thread starts, as each thread inherits the
+    /// mask. An error if the mask cannot be changed.
     pub(crate) fn block() -> io::Result<Self> {
         let ignored = ignored();
         let before = SigSet::thread_get_mask()?;
         let mut waited_for = SigSet::empty();
         for signal in FORWARDED.into_iter().chain(JOB_CONTROL) {
-            // A blocked signal comes even if it is ignored. It would end a wait under `nohup`.
+            // Waiting returns a blocked signal even if ignored, so SIGHUP would end a wait under
+            // `nohup`.
             if !ignored.contains(&(signal as i32)) {
                 waited_for.add(signal);
             }
@@ -55,7 +57,7 @@ impl Signals {
         Ok(Self { waited_for, blocked })
     }
 
-    /// The next signal.
+    /// Waits for the next signal.
     pub(crate) fn wait(&self) -> io::Result<Signal> {
         loop {
             let signal = self.waited_for.wait()?;
@@ -65,15 +67,15 @@ impl Signals {
         }
     }
 
-    /// What was blocked, as one word for [`unblock`].
+    /// The signals blocked by this process, as a word for [`unblock`].
     pub(crate) fn blocked(&self) -> String {
         let numbers = self.blocked.iter().map(|signal| (*signal as i32).to_string());
         numbers.collect::<Vec<_>>().join(",")
     }
 }
 
-/// Undoes the block in another process, which has inherited it. Signals that have come meanwhile
-/// take effect at once.
+/// Unblocks the signals in a process that has inherited the mask. Pending signals take effect at
+/// once. An error if `blocked` is no list of signals.
 pub(crate) fn unblock(blocked: &str) -> io::Result<()> {
     let mut signals = SigSet::empty();
     for number in blocked.split(',').filter(|number| !number.is_empty()) {
@@ -83,7 +85,8 @@ pub(crate) fn unblock(blocked: &str) -> io::Result<()> {
     Ok(signals.thread_unblock()?)
 }
 
-/// The signals that this process was started to ignore. Only Linux tells; elsewhere there are none.
+/// The signals that this process was started to ignore. Empty except on Linux, where the system
+/// reports them.
 pub(crate) fn ignored() -> BTreeSet<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status

@@ -1,10 +1,11 @@
-//! The slot of a run: a time as a text, which every machine computes for itself.
+//! The slot of a run: a time as text, computed by every machine on its own.
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
-/// `now` in `zone`, or in UTC, as `format` says.
+/// Formats `now` in `zone`, or in UTC. An error if `format` or `zone` is wrong, or if the slot is
+/// empty.
 pub(crate) fn slot(format: &str, zone: Option<&str>, now: Timestamp) -> Result<String, String> {
     let zone = match zone {
         None => TimeZone::UTC,

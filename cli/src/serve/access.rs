@@ -1,4 +1,10 @@
-//! Who may ask (DESIGN: page of a server).
+//! Access control: which requests are answered.
+//!
+//! The token is a bearer token or the password of HTTP's basic authentication. A cookie lost: a
+//! page would have to set the cookie, and a token in a URL gets into histories and logs. With a
+//! token, the `Host` may be any name, as behind a reverse proxy: a browser sends the token to no
+//! foreign site. Without a token, the `Host` must name this machine, since a site that resolves its
+//! own name to 127.0.0.1 would have the same origin as the page.
 
 use std::error::Error;
 use std::fs;
@@ -9,18 +15,18 @@ use std::path::Path;
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HOST};
 
-/// A shorter token can be guessed.
+/// The shortest allowed token, in bytes. A shorter token can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// What a request must have.
+/// The condition for an answer to a request.
 pub(crate) enum Access {
-    /// The name of this machine alone, so that no page of another site that resolves its own name
-    /// to this machine can read an answer (DNS rebinding).
+    /// The `Host` must name this machine alone, so that no page of another site that resolves its
+    /// own name to this machine can read an answer (DNS rebinding).
     LocalName,
     Token(Vec<u8>),
 }
 
-/// Why a request is refused.
+/// The reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Name,
@@ -28,7 +34,8 @@ pub(crate) enum Refusal {
 }
 
 impl Access {
-    /// An error if others can reach the address and there is no token.
+    /// Reads the file `token`, if given. An error if the file has no valid token, or if others can
+    /// reach the address `listen` and there is no token.
     pub(crate) fn new(listen: SocketAddr, token: Option<&Path>) -> Result<Self, Box<dyn Error>> {
         if let Some(path) = token {
             return Ok(Self::Token(read_token(path)?));
@@ -73,7 +80,7 @@ fn read_token(path: &Path) -> Result<Vec<u8>, String> {
     Ok(token.as_bytes().to_vec())
 }
 
-/// Whether the value of `Host` is a name of this machine alone, with any port or none.
+/// Whether the value of `Host` is a name of this machine alone, with or without a port.
 fn is_local(host: &str) -> bool {
     if host.parse().is_ok_and(|address: SocketAddr| address.ip().is_loopback()) {
         return true;
@@ -102,7 +109,7 @@ fn given_token(value: &str) -> Option<Vec<u8>> {
     Some(decoded[colon + 1..].to_vec())
 }
 
-/// What a text of Base64 stands for.
+/// Decodes a Base64 text. `None` if the text has a letter outside of the alphabet.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::new();
     let (mut bits, mut count) = (0_u32, 0);
@@ -125,7 +132,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Whether two tokens are the same, in a time that depends on the length of `given` alone.
+/// Compares two tokens, in a time dependent on the length of `given` alone.
 fn is_same(given: &[u8], token: &[u8]) -> bool {
     let mut differences = u8::from(given.len() != token.len());
     for (place, byte) in given.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What is answered to a request.
+//! The answers to requests.
 
 use std::time::Instant;
 
@@ -23,8 +23,8 @@ const JSON: &str = "application/json";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What each answer says to a browser: the page is made of what comes from here and nothing else, no
-/// other page may show or use an answer, and nothing is stored.
+/// Headers for browsers in each answer: the page loads only resources of this server, no other page
+/// may show or use an answer, and nothing is stored.
 const FOR_BROWSERS: [(&str, &str); 7] = [
     (
         "content-security-policy",
@@ -40,16 +40,16 @@ const FOR_BROWSERS: [(&str, &str); 7] = [
     ("cache-control", "no-store"),
 ];
 
-/// What is served, and to whom.
+/// The content of the site, and the access control.
 pub(crate) struct Site {
     pub(crate) access: Access,
     pub(crate) scanner: Scanner,
 }
 
-/// The object of `/api`.
+/// The object of `/api` without the scan.
 #[derive(Serialize)]
 struct Head<'a> {
-    /// How old the scan is, if there is one.
+    /// The age of the last complete scan, if any.
     age_ms: Option<u64>,
     refresh_ms: u64,
     error: Option<&'a str>,
@@ -95,7 +95,7 @@ async fn page(site: &Site, path: &str) -> Response<Full<Bytes>> {
     }
 }
 
-/// The metrics, or why there are none.
+/// Writes the metrics. An error if the last scan failed, or before the end of the first scan.
 fn current(latest: &Latest) -> Result<String, &str> {
     match (&latest.failure, &latest.taken) {
         (Some(failure), _) => Err(failure),
@@ -106,14 +106,15 @@ fn current(latest: &Latest) -> Result<String, &str> {
 
 const NOT_YET: &str = "the first scan of the server is not over yet";
 
-/// The scan as JSON. After a failure the age of the last complete scan, and the error.
+/// Writes the last scan as JSON. After a failure, the answer has the scan's age and the error
+/// instead, with status 503.
 fn api(latest: &Latest, site: &Site, now: Instant) -> Response<Full<Bytes>> {
     let taken = latest.taken.as_ref();
     let age = taken.map(|taken| now.saturating_duration_since(taken.snapshot.ended));
     let error = latest.failure.as_deref().or(taken.is_none().then_some(NOT_YET));
     let refresh_ms = millis(site.scanner.refresh);
     let head = Head { age_ms: age.map(millis), refresh_ms, error };
-    // The scan is written once for all requests, so the object is put together here.
+    // The scan is serialized once for all requests, so the object is assembled here.
     let Ok(mut body) = json(&head) else {
         return plain(StatusCode::INTERNAL_SERVER_ERROR, "The answer cannot be written.\n");
     };

@@ -1,4 +1,4 @@
-//! Who waits for whom, as clients, locks, and what connects them.
+//! The wait graph: clients and locks as nodes, holds and waits as edges.
 //!
 //! The page draws this value and nothing else.
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use wheellock::{LockStatus, LongWaiter, WaitCycle};
 
-/// More cannot be read in a picture.
+/// The most locks in the graph. A larger picture is unreadable.
 const MOST_LOCKS: usize = 40;
 const MOST_CLIENTS_OF_A_LOCK: usize = 8;
 
@@ -15,9 +15,9 @@ const MOST_CLIENTS_OF_A_LOCK: usize = 8;
 pub(crate) struct Graph {
     nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// How many locks with waiters are not in the graph.
+    /// The number of locks with waiters that are not in the graph.
     left_out: usize,
-    /// Each a sentence: which threads wait for each other.
+    /// A sentence for each deadlock, with the threads involved.
     pub(crate) deadlocks: Vec<String>,
 }
 
@@ -32,11 +32,11 @@ struct Node {
 enum NodeKind {
     Client,
     Lock,
-    /// Several clients of which only the number is known.
+    /// Several clients, known only by number.
     Clients,
 }
 
-/// From one node to another, by their places in the list.
+/// An edge between two nodes, given by their indices in `nodes`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Edge {
     from: usize,
@@ -55,16 +55,16 @@ enum EdgeKind {
     Waits,
 }
 
-/// Whether somebody is known to wait for a lock.
+/// Whether the lock has known waiters.
 fn is_waited_for(status: &LockStatus) -> bool {
     status.waiters.elsewhere.unwrap_or(0) > 0
 }
 
 impl Graph {
-    /// The locks that somebody waits for, with their holders and waiters, and the deadlocks among them.
+    /// Builds the graph of all locks with waiters, with their holders, waiters and deadlocks.
     pub(crate) fn of(locks: &[LockStatus], waits: &[LongWaiter], cycles: &[WaitCycle]) -> Self {
         let mut graph = Self::default();
-        // 1. The locks, first those of deadlocks.
+        // 1. The locks, beginning with the locks of deadlocks.
         let in_cycles = cycles.iter().flat_map(|cycle| &cycle.waits);
         let in_cycles: BTreeSet<&str> =
             in_cycles.filter_map(|wait| waits.get(*wait)).map(|wait| wait.lock.as_str()).collect();
@@ -78,7 +78,8 @@ impl Graph {
             let lock = graph.add(status, waits, &mut clients);
             names.insert(status.name.as_str(), lock);
         }
-        // 2. The deadlocks: from the client of each wait to the lock, and to the client of the next.
+        // 2. The deadlocks: from the client of each wait to the lock, and to the client of the next
+        // wait.
         for cycle in cycles {
             let of = |wait: &usize| {
                 let wait = waits.get(*wait)?;
@@ -96,7 +97,7 @@ impl Graph {
         graph
     }
 
-    /// Adds a lock with its holders and waiters, and returns its place.
+    /// Adds a lock with its holders and waiters, and returns the index of the lock's node.
     fn add(
         &mut self,
         status: &LockStatus,
@@ -131,7 +132,7 @@ impl Graph {
         label: Option<&str>,
         clients: &mut BTreeMap<String, usize>,
     ) -> usize {
-        // An owner is the UUID of a client, and a number.
+        // An owner is the UUID of a client, a colon, and a number.
         let client = owner.split(':').next().unwrap_or(owner);
         if let Some(known) = clients.get(client) {
             return *known;
@@ -148,7 +149,7 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// The edge is a part of a cycle.
+    /// Marks an edge as a part of a cycle.
     fn mark(&mut self, from: usize, to: usize) {
         let of_cycle = |edge: &&mut Edge| (edge.from, edge.to) == (from, to);
         self.edges.iter_mut().filter(of_cycle).for_each(|edge| edge.cycle = true);

@@ -42,7 +42,7 @@ pub(crate) fn text(snapshot: &Snapshot, scans: Scans, now: Instant) -> String {
     });
     text.head("locks_without_expiry", "gauge", "Held locks whose key never expires.");
     text.by_library(snapshot, "locks_without_expiry", |counts, library| {
-        // Zero too where there are holders, so that an alert is resolved.
+        // A prefix with holders has a sample of zero too, so that an alert is resolved.
         let is_known = counts.holders[library] > 0;
         is_known.then(|| counts.endless[library].to_string())
     });
@@ -65,7 +65,7 @@ pub(crate) fn text(snapshot: &Snapshot, scans: Scans, now: Instant) -> String {
     text.0
 }
 
-/// What is written. A `String` takes all of that.
+/// The text written so far. Writing to a `String` never fails, so results are ignored.
 struct Text(String);
 
 impl Text {
@@ -100,7 +100,7 @@ impl Text {
     }
 }
 
-/// The value of a label. Control characters are escaped already.
+/// Escapes the value of a label. Control characters are escaped before.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,7 +1,12 @@
-//! `wheellock serve`: a page with all locks, and metrics for Prometheus (DESIGN: page of a server).
+//! `wheellock serve`: a page with all locks, and metrics for Prometheus.
 //!
-//! A request is answered on the main thread, from the last scan. The scan runs on a thread of its
-//! own, as the client blocks.
+//! A request is answered on the main thread, from the last scan. The scan runs on a separate thread
+//! ([`scanner`]), as the client blocks.
+//!
+//! HTTP is hyper's alone. axum lost: five routes need no router, and axum's `serve` has neither a
+//! time limit for headers nor a limit of connections. A new HTTP server lost: a parser exposed to
+//! the network is not worth writing again. Each connection serves a single request, so that a
+//! single time limit bounds every kind of slow client.
 
 mod access;
 mod answer;
@@ -41,20 +46,20 @@ use crate::output::say;
 use crate::run::signals;
 use crate::server;
 
-/// How many connections are served at once. Further ones wait.
+/// The most connections served at once. Further connections wait.
 const CONNECTIONS: u32 = 64;
 
-/// How long the header of a request may take, and how many bytes it may have.
+/// Limits for the header of a request: the time, and the number of bytes.
 const HEADER_TIME: Duration = Duration::from_secs(5);
 const HEADER_BYTES: usize = 16 * 1024;
 
-/// How long a connection may take in all. It serves one request.
+/// Time limit for a connection, which serves a single request.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
 
-/// How long requests under way may take after a signal.
+/// Time limit for requests under way after a signal.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The pause after a failure to accept, such as when there are no file descriptors left.
+/// The pause after a failure to accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until a signal, and returns the exit code.
@@ -73,11 +78,11 @@ pub(crate) fn serve(serve: Serve) -> Result<u8, Box<dyn Error>> {
 
 async fn serve_until_a_signal(listener: BlockingListener, site: Arc<Site>) -> io::Result<u8> {
     let listener = TcpListener::from_std(listener)?;
-    // Before the line, as whoever reads the line may send a signal.
+    // Set before the line is printed, as a reader of the line may send a signal.
     let mut endings = Vec::new();
     let ignored = signals::ignored();
     for ending in [Signal::INT, Signal::TERM] {
-        // What was ignored at the start stays ignored, as the interrupt of a job in the background.
+        // A signal ignored at the start stays ignored, such as SIGINT in a background job.
         if !ignored.contains(&ending.as_raw()) {
             endings.push((ending, signal(SignalKind::from_raw(ending.as_raw()))?));
         }
@@ -93,13 +98,13 @@ async fn serve_until_a_signal(listener: BlockingListener, site: Arc<Site>) -> io
     });
     let ending = ending.await;
     accepting.abort();
-    // All places are free when no request is under way any more.
+    // All places are free once no request is under way.
     timeout(GRACE, places.acquire_many(CONNECTIONS)).await.ok();
     Ok(exit::signalled(ending.as_raw()))
 }
 
 async fn accept(listener: TcpListener, places: Arc<Semaphore>, site: Arc<Site>) {
-    // Nobody closes the semaphore.
+    // The semaphore is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
@@ -107,14 +112,14 @@ async fn accept(listener: TcpListener, places: Arc<Semaphore>, site: Arc<Site>) 
         };
         let site = Arc::clone(&site);
         tokio::spawn(async move {
-            // A client that breaks off, or takes too long, concerns nobody else.
+            // A broken or slow connection affects no other client.
             timeout(CONNECTION_TIME, serve_one(stream, site)).await.ok();
             drop(place);
         });
     }
 }
 
-/// Serves one request. Its body is not read.
+/// Serves a single request, without reading the body.
 async fn serve_one(stream: TcpStream, site: Arc<Site>) -> hyper::Result<()> {
     let service = service_fn(|request: Request<Incoming>| {
         let site = Arc::clone(&site);

@@ -1,8 +1,14 @@
-//! The thread that scans the server, and the last scan, which all requests share.
+//! The thread that scans the server, and the last scan, shared by all requests.
 //!
-//! A request that finds the last scan too old wishes for another and waits for a while. The thread
-//! makes one scan of all wishes, and none sooner than the refresh time after the last. After a long
-//! scan the server is left alone for as long as the scan took.
+//! A request that finds the last scan too old wishes for another, and waits for at most
+//! [`PATIENCE`]. If the new scan takes longer, the last scan is served with its age: a late answer
+//! is worse than an old scan whose age is known. Scans begin on wishes and not by a timer, so a
+//! server without readers is not scanned.
+//!
+//! The thread makes a single scan of all wishes, and none sooner than the refresh time after the
+//! last. The thread itself refuses early scans, so neither many requests nor a race between them
+//! can cause a second scan, and scans never overlap. After a long scan the server is left alone for
+//! as long as the scan took.
 
 use std::io;
 use std::sync::Arc;
@@ -18,50 +24,51 @@ use super::graph::Graph;
 use super::snapshot::{Scan, Seen, Snapshot};
 use super::text::{json, visible};
 
-/// How long a request waits for a scan. Prometheus waits for an answer for 10 s.
+/// Time limit for a request's wait for a scan. Prometheus waits for an answer for 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What to scan, and how often.
+/// The pattern, the prefix separator, and the refresh time of scans.
 pub(crate) struct Settings {
     pub(crate) pattern: String,
     pub(crate) separator: String,
     pub(crate) refresh: Duration,
 }
 
-/// The scans so far.
+/// The state after the last scan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latest {
     /// The last complete scan.
     pub(crate) taken: Option<Arc<Taken>>,
-    /// Why the last scan failed, if it did.
+    /// The error of the last scan, if the scan failed.
     pub(crate) failure: Option<Arc<str>>,
     pub(crate) scans: Scans,
-    /// When the last scan ended, complete or not, and how long it took.
+    /// The end and the duration of the last scan, complete or not.
     ended: Option<(Instant, Duration)>,
 }
 
 impl Latest {
-    /// Whether it is too early for another scan.
+    /// Whether another scan would be too early.
     fn is_fresh(&self, refresh: Duration, now: Instant) -> bool {
         self.ended
             .is_some_and(|(ended, took)| now.saturating_duration_since(ended) < refresh.max(took))
     }
 
-    /// How long a request waits for the next scan: not at all if that takes longer all the same.
+    /// The time for which a request waits for the next scan: zero if the last scan took longer than
+    /// [`PATIENCE`].
     fn patience(&self) -> Duration {
         let is_slow = self.ended.is_some_and(|(_, took)| took > PATIENCE);
         if is_slow { Duration::ZERO } else { PATIENCE }
     }
 }
 
-/// How many scans there were.
+/// The number of scans, by result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scans {
     pub(crate) complete: u64,
     pub(crate) failed: u64,
 }
 
-/// A snapshot, and its JSON, which is written once.
+/// A snapshot, and the JSON of the snapshot, written once for all requests.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) snapshot: Snapshot,
@@ -75,7 +82,7 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    /// Starts the thread, which scans when somebody wishes for a scan.
+    /// Starts the thread, which scans on wishes.
     pub(crate) fn start(client: Client, settings: Settings) -> io::Result<Self> {
         let (wishes, requests) = bounded(1);
         let (publish, latest) = watch::channel(Latest::default());
@@ -85,15 +92,15 @@ impl Scanner {
         Ok(Self { refresh, wishes, latest })
     }
 
-    /// The last scan, or the next one if the last is too old and the next takes no longer than
-    /// [`PATIENCE`].
+    /// Returns the last scan if fresh, or else the next scan if complete within
+    /// [`Latest::patience`], or else the last scan. If the thread has ended, `failure` says so.
     pub(crate) async fn latest(&self) -> Latest {
         let mut latest = self.latest.clone();
         let before = latest.borrow_and_update().clone();
         if before.is_fresh(self.refresh, SystemClock.now()) {
             return before;
         }
-        // Full: somebody else has the same wish.
+        // A full channel has the same wish already.
         self.wishes.try_send(()).ok();
         match timeout(before.patience(), latest.changed()).await {
             Ok(Err(_)) => {
@@ -113,7 +120,7 @@ fn scan_on_wish(
 ) {
     let mut seen = Seen::default();
     while requests.recv().is_ok() {
-        // A wish that came while the last scan ended.
+        // The wish arrived while the last scan ended.
         if publish.borrow().is_fresh(settings.refresh, SystemClock.now()) {
             continue;
         }
@@ -137,7 +144,7 @@ fn scan_on_wish(
     }
 }
 
-/// One scan. The first error ends the scan: a part of the locks would be taken for all.
+/// Makes a scan. The first error ends the scan, as a part of the locks would look like all locks.
 fn scan(client: &Client, settings: &Settings, seen: &mut Seen) -> Result<Taken, String> {
     let mut scan = Scan::new(&settings.separator, seen, SystemClock.now());
     let mut locks = client.locks(&settings.pattern);

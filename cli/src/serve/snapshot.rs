@@ -1,7 +1,7 @@
-//! One scan of the server as a plain value, which all answers are made of.
+//! A scan of the server as a plain value, the source of all answers.
 //!
-//! The counts are those of all locks. The locks themselves are kept up to a bound, as an answer must
-//! not be as large as the server.
+//! The counts cover all locks. The list of locks is bounded, as an answer must not be as large as
+//! the server's data.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,67 +15,67 @@ use super::graph::Graph;
 use super::text::visible;
 use crate::report;
 
-/// How many locks an answer lists, and among them numbers, which may be any program's.
+/// The most locks in an answer, and the most numbers among them. Any program may own a number.
 const MOST_LOCKS: usize = 10_000;
 const MOST_NUMBERS: usize = 1_000;
 
-/// About how many bytes all listed locks have as JSON.
+/// Approximate limit for all listed locks as JSON, in bytes.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
 
-/// About how many bytes a holder or a queued waiter has as JSON.
+/// Approximate size of a holder or a queued waiter as JSON, in bytes.
 const HOLDER_BYTES: usize = 300;
 
-/// How many prefixes have series of their own.
+/// The most prefixes with series of their own.
 const MOST_PREFIXES: usize = 100;
 
-/// How many prefixes are counted during a scan, and how many letters each has.
+/// The most prefixes counted during a scan, and the most letters of a prefix.
 const MOST_COUNTED: usize = 10_000;
 const MOST_LETTERS: usize = 100;
 
-/// The prefix that stands for those that have no series of their own.
+/// The prefix for all prefixes without series of their own.
 const OTHER: &str = "other";
 
-/// Of how many holds it is known when they were seen first.
+/// The most holds in [`Seen`].
 const MOST_SEEN: usize = 1_000_000;
 
 /// The libraries of holders, in the order of the counts.
 pub(crate) const LIBRARIES: [&str; 3] = ["wheellock", "redisson", "unknown"];
 
-/// What a scan has found.
+/// The result of a scan.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     /// The listed locks.
     pub(crate) locks: Vec<Lock>,
-    /// How many locks are not listed.
+    /// The number of unlisted locks.
     pub(crate) left_out: usize,
-    /// How many keys the user may not read.
+    /// The number of keys without read permission.
     pub(crate) unreadable: u64,
-    /// How many locks of each kind there are, and the same of numbers.
+    /// The number of locks of each kind, and of numbers.
     pub(crate) kinds: BTreeMap<String, u64>,
-    /// The counts by prefix, at most one more than [`MOST_PREFIXES`].
+    /// The counts by prefix: at most [`MOST_PREFIXES`] and [`OTHER`].
     pub(crate) prefixes: BTreeMap<String, Counts>,
-    /// Empty until it is drawn.
+    /// Empty until the scanner builds the graph.
     pub(crate) graph: Graph,
     pub(crate) ended: Instant,
     pub(crate) took: Duration,
 }
 
-/// A lock of the list: what `wheellock list --json` prints, and since when its holders are seen.
+/// A listed lock, as printed by `wheellock list --json`, and the observed ages of the holds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Lock {
     held: bool,
     #[serde(flatten)]
     pub(crate) status: LockStatus,
-    /// For each of the holders, for how long each scan has found the holder.
+    /// For each holder, the time for which every scan has found the holder.
     seen_for_ms: Vec<u64>,
 }
 
-/// What is counted of the locks with one prefix. The arrays are in the order of [`LIBRARIES`].
+/// The counts of all locks with a common prefix. The arrays are in the order of [`LIBRARIES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counts {
     pub(crate) holders: [u64; 3],
     pub(crate) waiters: u64,
-    /// Locks of which the server does not say how many wait.
+    /// Locks whose number of waiters the server does not report.
     pub(crate) waiters_unknown: u64,
     /// Locks without an expiry, by the library of a holder.
     pub(crate) endless: [u64; 3],
@@ -94,12 +94,13 @@ impl Counts {
     }
 }
 
-/// Since when holds are seen, from scan to scan. Redisson records no times, so what was seen is all
-/// that is known of the age of a hold.
+/// The time of the first scan of each hold, retained while every scan finds the hold. Redisson
+/// records no times, and renewals change the expiry, so nothing else shows the age of a Redisson
+/// hold.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     hasher: RandomState,
-    /// By the hash of lock and owner.
+    /// The first scan, by the hash of lock and owner.
     since: HashMap<u64, Instant>,
 }
 
@@ -108,7 +109,7 @@ pub(crate) struct Scan<'a> {
     separator: &'a str,
     seen: &'a mut Seen,
     still_seen: HashMap<u64, Instant>,
-    /// The hashes of the names that were found: the server may name a key twice.
+    /// The hashes of the names found so far, as the server may report a key twice.
     found: HashSet<u64>,
     began: Instant,
     locks: Vec<Lock>,
@@ -175,7 +176,7 @@ impl<'a> Scan<'a> {
         self.locks.push(Lock { held: report::is_held(&status), status, seen_for_ms });
     }
 
-    /// For how long this owner was seen to hold the lock.
+    /// The time since the first scan to find this owner as a holder of the lock.
     fn seen_for(&mut self, name: &str, owner: &str, now: Instant) -> Duration {
         let hold = self.seen.hasher.hash_one((name, owner));
         let since = self.seen.since.get(&hold).copied().unwrap_or(now);
@@ -193,7 +194,7 @@ impl<'a> Scan<'a> {
             let age = holder.held_for.unwrap_or(*seen_for);
             counts.oldest[library] = counts.oldest[library].max(Some(age));
         }
-        // The status lists a part of very many readers.
+        // With very many readers, the status lists only some.
         let unlisted = status.holder_count.saturating_sub(status.holders.len());
         if let Some(first) = status.holders.first() {
             counts.holders[library(first.kind)] += unlisted as u64;
@@ -216,7 +217,7 @@ impl<'a> Scan<'a> {
         self.prefixes.entry(prefix).or_default().add(&counts);
     }
 
-    /// The scan is over, and `unreadable` keys were left out.
+    /// Ends the scan at `now`. `unreadable` is the number of keys left out.
     pub(crate) fn end(self, unreadable: u64, now: Instant) -> Snapshot {
         self.seen.since = self.still_seen;
         Snapshot {
@@ -232,13 +233,13 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Those with the oldest holds, and one for all others.
+/// Retains the prefixes with the oldest holds, and adds the rest to [`OTHER`].
 fn with_own_series(prefixes: BTreeMap<String, Counts>) -> BTreeMap<String, Counts> {
     if prefixes.len() <= MOST_PREFIXES {
         return prefixes;
     }
     let mut sorted: Vec<_> = prefixes.into_iter().collect();
-    // Stable, so that prefixes of the same age are in the order of their names.
+    // A stable sort leaves prefixes of the same age in the order of their names.
     sorted.sort_by_key(|(prefix, counts)| {
         (prefix == OTHER, Reverse(counts.oldest.iter().max().copied()))
     });
@@ -278,7 +279,7 @@ pub(crate) struct Object<'a> {
 }
 
 impl Snapshot {
-    /// Those of the listed locks that somebody holds.
+    /// The listed locks with holders.
     pub(crate) fn held(&self) -> Vec<LockStatus> {
         let statuses = self.locks.iter().map(|lock| &lock.status);
         statuses.filter(|status| !status.holders.is_empty()).cloned().collect()

@@ -1,12 +1,12 @@
-//! Names of locks as text that does no harm, whatever somebody has called a lock.
+//! Harmless display of lock names, which may contain any letters.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
-/// Whether a letter moves the cursor of a terminal, turns the direction of the text around it, or is
-/// not seen at all. `page.js` has the same letters.
+/// Whether a letter moves the cursor of a terminal, changes the direction of the text around, or is
+/// invisible. `page.js` has the same letters.
 fn is_harmful(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
@@ -15,7 +15,7 @@ fn is_harmful(letter: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text with harmful letters escaped, cut after `most` letters.
+/// Escapes the harmful letters of a text, and cuts the text after `most` letters.
 pub(crate) fn visible(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for (place, letter) in text.chars().enumerate() {
@@ -32,15 +32,15 @@ pub(crate) fn visible(text: &str, most: usize) -> String {
     shown
 }
 
-/// JSON of visible ASCII: all other letters of strings are escaped, so that a terminal can show the
-/// answer.
+/// Serializes a value as JSON of visible ASCII. All other letters of strings are escaped, so that a
+/// terminal can show the answer.
 pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Ascii))?;
     Ok(text)
 }
 
-/// How [`json`] writes.
+/// The formatter of [`json`].
 struct Ascii;
 
 impl Formatter for Ascii {
