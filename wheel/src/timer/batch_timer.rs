@@ -1,4 +1,4 @@
-//! The typed timer: one handler receives all due values in batches, and no value is boxed.
+//! The typed timer: a single handler receives all due values in batches, without boxing.
 
 use std::array;
 use std::fmt;
@@ -31,7 +31,7 @@ fn release_delay(tick: TickDuration) -> u64 {
     tick.ticks_in(RELEASE_DELAY).max(1)
 }
 
-/// A timer with a handler that receives values when they are due.
+/// A timer that passes values to a handler when the values are due.
 ///
 /// [`HashedWheelTimer`](crate::HashedWheelTimer) is built on this timer, which is for programs with
 /// many timeouts of the same kind: leases to renew, requests to give up, connections to close. A
