@@ -1,4 +1,4 @@
-//! The settings of a timer, checked in one place.
+//! The settings of a timer, and the check of all settings.
 
 use std::any::Any;
 use std::fmt;
@@ -54,11 +54,11 @@ impl TimerBuilder {
     }
 
     /// The length of a tick: 10 ms unless set. A timeout is rounded up to a tick, and timeouts of
-    /// one tick are run together.
+    /// the same tick are run together.
     ///
-    /// Netty's default is 100 ms, because its ticker wakes at every tick. This one wakes only when
-    /// something is due, so a short tick costs nothing while nothing is due. Zero is an error when
-    /// the timer is built.
+    /// Netty's default is 100 ms, because Netty's ticker wakes at every tick. The ticker of this
+    /// crate wakes only when something is due, so a short tick costs nothing while nothing is due.
+    /// Zero is an error when the timer is built.
     pub const fn tick_duration(mut self, duration: Duration) -> Self {
         self.tick_duration = duration;
         self
@@ -66,10 +66,10 @@ impl TimerBuilder {
 
     /// The number of buckets of each of the timer's eight wheels, rounded up to a power of two:
     /// 4096 unless set, which makes a lap of 41 s at the default tick. A bucket takes 8 bytes, in
-    /// pages of 512; a page without pending timeouts takes none.
+    /// pages of 512; a page without pending timeouts takes no memory.
     ///
-    /// A wheel with many timeouts lengthens its lap, so this matters little. A timeout that is due
-    /// far beyond a lap takes logarithmic time in the number of distinct due ticks; nothing else
+    /// A wheel with many timeouts lengthens the lap, so the setting matters little. A timeout due
+    /// far beyond a lap takes time logarithmic in the number of distinct due ticks; nothing else
     /// changes. Zero, or more than [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX), is an error
     /// when the timer is built.
     pub const fn ticks_per_wheel(mut self, count: usize) -> Self {
@@ -77,10 +77,11 @@ impl TimerBuilder {
         self
     }
 
-    /// The most timeouts that may be pending at once: unlimited unless set. A timeout beyond the
-    /// limit is returned with [`ScheduleError::Full`](crate::ScheduleError::Full). The limit is
-    /// never exceeded, and a stop returns no more timeouts than that. No timeout within the limit
-    /// is refused.
+    /// The maximum number of pending timeouts: unlimited unless set.
+    ///
+    /// A timeout beyond the limit is returned with
+    /// [`ScheduleError::Full`](crate::ScheduleError::Full). The limit is never exceeded, and a stop
+    /// returns no more timeouts than the limit. No timeout within the limit is refused.
     ///
     /// A limit costs a counter that all threads share. Zero is an error when the timer is built.
     pub const fn max_pending_timeouts(mut self, count: usize) -> Self {
@@ -88,8 +89,8 @@ impl TimerBuilder {
         self
     }
 
-    /// The name of the ticker thread: `hashed-wheel` unless set. A null byte in it is an error when
-    /// the timer is built.
+    /// The name of the ticker thread: `hashed-wheel` unless set. A null byte in the name is an
+    /// error when the timer is built.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
@@ -103,18 +104,20 @@ impl TimerBuilder {
         self
     }
 
-    /// Called with the payload when a task, a handler, or one of their destructors panics. Such a
-    /// panic is counted and has no other effect; without a hook it shows only in the count, and in
-    /// what the process-wide panic hook prints. A panic of the [`Clock`] on the ticker thread is
-    /// reported too, and may end the timer.
+    /// Sets a hook, called with the payload of each panic in a task, in a handler, or in their
+    /// destructors.
     ///
-    /// The hook runs on the thread that panicked, with no lock held: the ticker thread, one of the
-    /// executor's, or the thread that stops the timer. On the ticker thread it delays the timeouts
-    /// behind it. If the hook panics, that panic is dropped.
+    /// A caught panic is counted and has no further effect; without a hook the panic shows only in
+    /// the count, and in the output of the process-wide panic hook. A panic of the [`Clock`] on the
+    /// ticker thread is reported too, and may end the timer.
     ///
-    /// A panic is caught even if its payload panics when it is dropped. No library can catch a
-    /// destructor that panics while another panic unwinds, as in a task that panics and owns a
-    /// value whose destructor panics: Rust aborts the process then.
+    /// The hook runs on the thread that panicked, with no lock held: the ticker thread, a thread of
+    /// the executor, or the thread that stops the timer. On the ticker thread the hook delays later
+    /// timeouts. If the hook panics, the hook's panic is dropped.
+    ///
+    /// A panic is caught even if the payload panics when dropped. No library can catch a destructor
+    /// that panics while another panic unwinds, as in a task that panics and owns a value whose
+    /// destructor panics: Rust aborts the process then.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -140,7 +143,7 @@ impl TimerBuilder {
         self
     }
 
-    /// Checks all settings: the tick, and the number of buckets, a power of two.
+    /// Checks all settings. Returns the tick and the number of buckets, a power of two.
     pub(super) fn check(&self) -> Result<(TickDuration, usize), BuildError> {
         if self.max_pending_timeouts == Some(0) {
             return Err(BuildError::MaxPendingTimeouts);
@@ -153,7 +156,7 @@ impl TimerBuilder {
     }
 }
 
-// A panic cannot leave settings half changed: a setter takes the builder and returns it.
+// A panic cannot leave settings half changed: a setter takes and returns the builder.
 impl UnwindSafe for TimerBuilder {}
 impl RefUnwindSafe for TimerBuilder {}
 
@@ -170,10 +173,9 @@ impl fmt::Debug for TimerBuilder {
     }
 }
 
-/// Short enough for a lease of seconds, long enough that 100,000 timeouts of some seconds share
+/// Short enough for a lease of seconds, long enough for 100,000 timeouts of some seconds to share
 /// wake-ups.
 const DEFAULT_TICK_DURATION: Duration = Duration::from_millis(10);
 
-/// A lap of 41 s at the default tick: the common timeouts, of up to half a minute, are within the
-/// lap.
+/// A lap of 41 s at the default tick: common timeouts, of up to half a minute, are within the lap.
 const DEFAULT_TICKS_PER_WHEEL: usize = 4096;

@@ -1,4 +1,4 @@
-//! A handle that cancels its task when it is dropped.
+//! A handle that cancels the task on drop.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,12 +6,14 @@ use std::ops::Deref;
 use super::periodic::PeriodicTimeout;
 use super::timeout::Timeout;
 
-/// A handle that cancels its task when it is dropped: for a timeout that means nothing any more
-/// when the work that it guards has ended, by a return, a `?` or a panic.
+/// A handle that cancels the task on drop.
 ///
-/// [`Timeout::cancel_on_drop`] and [`PeriodicTimeout::cancel_on_drop`] make it of their handle,
-/// which it dereferences to. The task is dropped where this is dropped. A run that is under way on
-/// another thread continues to its end.
+/// Use the handle for a timeout that matters only until the guarded work ends, by a return, a `?`
+/// or a panic. [`Timeout::cancel_on_drop`] and [`PeriodicTimeout::cancel_on_drop`] create the
+/// wrapper, which dereferences to the wrapped handle.
+///
+/// The task is dropped where the wrapper is dropped. A run under way on another thread continues to
+/// the end.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,7 +52,7 @@ impl<H> Deref for CancelOnDrop<H> {
 
 impl<H> Drop for CancelOnDrop<H> {
     fn drop(&mut self) {
-        // Whether it had ended before does not matter.
+        // The result does not matter: the task may have ended before.
         let _cancelled = (self.cancel)(&self.handle);
     }
 }
@@ -62,14 +64,14 @@ impl<H: fmt::Debug> fmt::Debug for CancelOnDrop<H> {
 }
 
 impl Timeout {
-    /// Makes it a handle that cancels the task when it is dropped.
+    /// Wraps the handle to cancel the task on drop.
     pub fn cancel_on_drop(self) -> CancelOnDrop<Self> {
         CancelOnDrop { handle: self, cancel: Self::cancel }
     }
 }
 
 impl PeriodicTimeout {
-    /// Makes it a handle that ends the task when it is dropped.
+    /// Wraps the handle to end the task on drop.
     pub fn cancel_on_drop(self) -> CancelOnDrop<Self> {
         CancelOnDrop { handle: self, cancel: Self::cancel }
     }

@@ -1,4 +1,4 @@
-//! Timeouts as channels, for a `select!`.
+//! Timeouts as channels, for use in a `select!`.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -12,14 +12,15 @@ use super::weak_timer::WeakTimer;
 use crate::error::ScheduleError;
 
 impl WeakTimer {
-    /// Returns a channel that receives one message when `delay` has passed: the instant at which it
-    /// was sent. Then the channel is disconnected. It is also disconnected when the timer is
-    /// dropped, or, after a
-    /// [`stop`](crate::HashedWheelTimer::stop), when the task that this returned is dropped.
+    /// Returns a channel that receives a message after `delay`, and the handle of the timeout.
     ///
-    /// It is [`crossbeam_channel::after`] on the timer's clock, which may be a manual one. The
-    /// handle cancels it, which disconnects the channel; dropping the receiver leaves it pending
-    /// until it is due.
+    /// The message is the instant of sending. Afterwards the channel is disconnected. The channel
+    /// is also disconnected when the timer is dropped, or, after a
+    /// [`stop`](crate::HashedWheelTimer::stop), when the task returned by the stop is dropped.
+    ///
+    /// The method is [`crossbeam_channel::after`] on the timer's clock, which may be manual.
+    /// Cancelling the timeout disconnects the channel. Dropping the receiver leaves the timeout
+    /// pending until due.
     ///
     /// # Errors
     ///
@@ -53,14 +54,15 @@ impl WeakTimer {
         Ok((receiver, timeout))
     }
 
-    /// Returns a channel that receives a message at each `period`, the first after one period: the
-    /// instant at which it was sent. It holds one message: others that are due before it is
-    /// received are left out, as with [`crossbeam_channel::tick`].
+    /// Returns a channel that receives a message at each `period`, and the handle of the timeout.
     ///
-    /// It ends when the handle cancels it, or at the first message after the receiver was dropped.
-    /// The channel is disconnected when the timer is dropped, or, after a
-    /// [`stop`](crate::HashedWheelTimer::stop),
-    /// when the task that this returned is dropped.
+    /// The first message is sent after `period`. Each message is the instant of sending. The
+    /// channel holds one message: until the message is received, further messages are left out, as
+    /// with [`crossbeam_channel::tick`].
+    ///
+    /// The timeout ends when cancelled, or at the first message after the receiver was dropped. The
+    /// channel is disconnected when the timer is dropped, or, after a
+    /// [`stop`](crate::HashedWheelTimer::stop), when the task returned by the stop is dropped.
     ///
     /// # Errors
     ///
@@ -75,7 +77,7 @@ impl WeakTimer {
     /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
     /// let (ticks, interval) = timer.interval(Duration::from_secs(1))?;
     /// clock.advance(Duration::from_millis(2500));
-    /// // The second message was left out, because the first was still there.
+    /// // The second message was left out, because the first was not yet received.
     /// assert_eq!(ticks.try_iter().count(), 1);
     /// assert!(interval.cancel());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

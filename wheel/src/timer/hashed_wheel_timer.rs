@@ -19,36 +19,37 @@ use crate::error::{BuildError, StopError};
 #[cfg(doc)]
 use crate::timer::timeout::Timeout;
 
-/// A timer that runs closures on a thread of its own when they are due.
+/// A timer that runs due closures on a dedicated thread.
 ///
 /// The timer is Netty's `HashedWheelTimer` in Rust, on a [`Wheel`](crate::Wheel) whose buckets are
-/// never walked, and with a ticker thread that sleeps while nothing is due. The methods that
-/// schedule belong to [`WeakTimer`], to which the timer dereferences.
+/// never walked, and with a ticker thread that sleeps while nothing is due. The methods for
+/// scheduling belong to [`WeakTimer`], to which the timer dereferences.
 ///
-/// All methods take `&self`; share a timer in an [`Arc`]. One timer serves a whole program. Each
-/// timer has one thread, and a second timer is useful only to keep slow tasks away from others.
+/// All methods take `&self`; share a timer in an [`Arc`]. A single timer serves a whole program.
+/// Each timer has a thread, and a second timer is useful only to separate slow tasks from fast
+/// tasks.
 ///
 /// # The life of a timer
 ///
 /// | event | effect |
 /// |---|---|
-/// | [`new`](Self::new), [`build`](TimerBuilder::build) | The ticker thread starts. Its [name](TimerBuilder::thread_name) is `hashed-wheel` unless set; Linux shows the first 15 bytes. |
-/// | a task is due | The task runs on the ticker thread, one task after the other, with no lock held. With an [executor](TimerBuilder::build_with_executor) the ticker thread only passes the task on. A task that blocks delays all tasks behind it. |
-/// | a task calls its timer | A task may schedule and cancel. [`stop`](Self::stop) in a task is an [error](StopError::OnTickerThread), because it would wait for its own thread. |
+/// | [`new`](Self::new), [`build`](TimerBuilder::build) | The ticker thread starts. The thread's [name](TimerBuilder::thread_name) is `hashed-wheel` unless set; Linux shows the first 15 bytes. |
+/// | a task is due | The task runs on the ticker thread, one task after the other, with no lock held. With an [executor](TimerBuilder::build_with_executor) the ticker thread only passes the task on. A task that blocks delays all later tasks. |
+/// | a task calls its timer | A task may schedule and cancel. [`stop`](Self::stop) in a task is an [error](StopError::OnTickerThread), because the call would wait for the calling thread. |
 /// | a task panics | The panic is caught, [counted](crate::Statistics::panicked) and reported to [`on_panic`](TimerBuilder::on_panic). No other task is affected, and a periodic task runs again. |
 /// | [`Timeout::cancel`] | The task is dropped before the call returns, on the calling thread. |
-/// | [`stop`](Self::stop) | Nothing can be scheduled any more. The ticker thread finishes the tasks that it has taken, at most 1024, and ends. The pending tasks are returned. |
-/// | the timer is dropped | As `stop`, and the pending tasks are dropped on the dropping thread without a run. The drop waits for the ticker thread. |
-/// | the timer is dropped inside a task | As a drop, but nothing waits: the thread ends after the tasks that it has taken. |
-/// | a `fork` | The child has no ticker thread. Each call there returns [`Forked`](ScheduleError::Forked), no task runs, and a drop is quiet and drops no task. The parent's timer continues. |
+/// | [`stop`](Self::stop) | Nothing can be scheduled any more. The ticker thread finishes the tasks already taken, at most 1024, and ends. The pending tasks are returned. |
+/// | the timer is dropped | As `stop`, but the pending tasks are dropped on the dropping thread without a run. The drop waits for the ticker thread. |
+/// | the timer is dropped inside a task | As a drop, but nothing waits: the ticker thread ends after the tasks already taken. |
+/// | a `fork` | The child has no ticker thread. Each call in the child returns [`Forked`](ScheduleError::Forked), no task runs, and a drop is quiet and drops no task. The parent's timer continues. |
 ///
 /// Do not stop or drop a timer while holding a lock that a task waits for. If an executor waits for
 /// its own threads when the executor is dropped, a task must neither stop nor drop the timer: the
 /// ticker thread drops the executor when the thread ends.
 ///
-/// To cancel everything at once, stop the timer and start another. There is no `clear` as
-/// [`BatchTimer`] has it: a [`Timeout`] could not tell afterwards whether its task was cleared or
-/// has run, unless the timer remembered every task that was ever cleared.
+/// To cancel everything at once, stop the timer and start another. There is no `clear` as in
+/// [`BatchTimer`]: a [`Timeout`] could not tell a cleared task from a finished task, unless the
+/// timer recorded every task that was ever cleared.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -83,26 +84,27 @@ impl HashedWheelTimer {
         Self::builder().build()
     }
 
-    /// The default settings of a timer, to be changed and [built](TimerBuilder::build).
+    /// Returns a builder with the default settings; [`TimerBuilder::build`] starts the timer.
     pub fn builder() -> TimerBuilder {
         TimerBuilder::new()
     }
 
-    /// A handle that schedules, and keeps neither the timer nor its thread alive.
+    /// Returns a handle for scheduling, which keeps neither the timer nor the ticker thread alive.
     pub fn downgrade(&self) -> WeakTimer {
         self.weak.clone()
     }
 
-    /// Stops the timer and returns the tasks that were pending, in the order of their due ticks.
-    /// Every task that was scheduled has run, was cancelled, or is returned here.
+    /// Stops the timer and returns the pending tasks, in the order of the due ticks.
     ///
-    /// It waits for the ticker thread to end, which first finishes the tasks that it has taken, at
-    /// most 1024. Nothing can be scheduled afterwards. The second call returns nothing. Do not call
-    /// it while holding a lock that a task waits for.
+    /// Every scheduled task has run, was cancelled, or is returned here. The call waits for the
+    /// ticker thread, which first finishes the tasks already taken, at most 1024, and then ends.
+    /// Afterwards nothing can be scheduled, and a second call returns nothing. Do not call `stop`
+    /// while holding a lock that a task waits for.
     ///
     /// # Errors
     ///
-    /// [`StopError`]: `OnTickerThread`, if a task calls it, or `Forked`. Nothing is stopped then.
+    /// [`StopError`]: `OnTickerThread`, if a task calls `stop`, or `Forked`. Nothing is stopped
+    /// then.
     pub fn stop(&self) -> Result<Vec<Unprocessed<Task>>, StopError> {
         let unprocessed = self.tasks.stop()?.into_iter();
         Ok(unprocessed
@@ -114,7 +116,7 @@ impl HashedWheelTimer {
     }
 }
 
-/// Schedules.
+/// The methods for scheduling.
 impl Deref for HashedWheelTimer {
     type Target = WeakTimer;
 
@@ -134,13 +136,14 @@ impl TimerBuilder {
         self.build_closures(None)
     }
 
-    /// Starts a timer that passes closures to `executor` when they are due, to be run on another
-    /// thread. A slow task then delays only what the executor runs after it.
+    /// Starts a timer that passes due closures to `executor`, for running on another thread.
     ///
-    /// The ticker thread calls `executor` for each task that is due, with no lock held. `executor`
-    /// should pass the task on and return: while it blocks, no other task is run. A task that it
-    /// drops counts as fired. A panic of `executor` is caught, counted and reported as a panic of a
-    /// task is, and `executor` is called again for the next task.
+    /// A slow task then delays only the later tasks of the executor.
+    ///
+    /// The ticker thread calls `executor` for each due task, with no lock held. `executor` should
+    /// pass the task on and return: while `executor` blocks, no further task is passed. A task
+    /// dropped by `executor` counts as fired. A panic of `executor` is caught, counted and reported
+    /// like a task's panic, and `executor` is called again for the next task.
     ///
     /// # Errors
     ///
@@ -186,21 +189,22 @@ impl TimerBuilder {
     }
 }
 
-/// Takes tasks that are due, to run them elsewhere.
+/// Receives due tasks, for running on another thread.
 type Executor = Box<dyn FnMut(Task) + Send>;
 
 /// Runs each task separately, so that a panic affects no other task of the batch.
 fn run_all(context: &Arc<Context>, mut executor: Option<&mut Executor>, due: &mut Due<BoxedJob>) {
-    // All of them before a user's code is called: whatever happens to the batch, their capacity is
-    // given back.
+    // All jobs are marked as taken before any user code runs, so the capacity of each job is given
+    // back whatever happens to the batch.
     for job in &mut due.values {
         job.on_taken();
     }
-    // The clock is read once between two tasks: it ends the one and tells how late the other is.
+    // The clock is read once between two tasks: the reading ends the first task and gives the
+    // lateness of the second.
     let mut started = context.now();
     for (job, tick) in due.values.drain(..).zip(&due.ticks) {
         if !context.home.is_current_by_count() {
-            // A task has forked. In the child the rest is not run, and not dropped either.
+            // A task has forked. In the child the rest of the batch is neither run nor dropped.
             mem::forget(job);
             continue;
         }
@@ -216,8 +220,8 @@ fn run_all(context: &Arc<Context>, mut executor: Option<&mut Executor>, due: &mu
     }
 }
 
-/// The task that an executor gets. The timer counts a panic of the closure, whichever thread it
-/// runs on.
+/// Wraps a job for an executor. The timer counts a panic of the closure on whichever thread the
+/// closure runs.
 fn on_executor(context: Arc<Context>, job: BoxedJob) -> Task {
     boxed(move || {
         let started = context.now();
@@ -225,7 +229,7 @@ fn on_executor(context: Arc<Context>, job: BoxedJob) -> Task {
     })
 }
 
-/// Shows how many tasks are pending, when the next is due, and how many panics were caught.
+/// Shows the number of pending tasks, the time until the next is due, and the number of panics.
 impl fmt::Debug for HashedWheelTimer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tasks.debug_as("HashedWheelTimer", formatter)

@@ -1,29 +1,29 @@
-//! What is in the wheel of a timer that runs closures: a task that runs once, or periodically.
+//! The entries in the wheel of a closure timer: tasks that run once or periodically.
 
 use std::time::Instant;
 
 use super::task::{Task, boxed};
 
-/// A task in its box. The box is allocated when the task is scheduled and lives as long as the
-/// task.
+/// A boxed task. The box is allocated when the task is scheduled and lives as long as the task.
 pub(crate) type BoxedJob = Box<dyn Job>;
 
 pub(crate) trait Job: Send {
-    /// Runs it, on the ticker's thread or the executor's. Panics if the closure inside does.
+    /// Runs the task, on the ticker thread or an executor's thread. Panics if the closure of a
+    /// [`Once`] panics.
     fn run(self: Box<Self>);
 
-    /// What a user gets back in place of this.
+    /// Converts the job into the form returned to users.
     fn into_task(self: Box<Self>) -> Task;
 
-    /// Whether it keeps its unit of capacity while it runs, because it is scheduled again.
+    /// Whether the job retains a unit of capacity during a run, for being scheduled again.
     fn keeps_capacity(&self) -> bool {
         false
     }
 
-    /// Called when it got another deadline. `None` for one that is out of range.
+    /// Called after a change of the deadline; `None` for a deadline out of range.
     fn on_rescheduled(&mut self, _deadline: Option<Instant>) {}
 
-    /// Called when it was taken out of the wheel to be run.
+    /// Called when the job was taken out of the wheel for a run.
     fn on_taken(&mut self) {}
 }
 

@@ -1,4 +1,4 @@
-//! The timers, as users see them: their builder, their tasks and the handles of these.
+//! The public timers, with the builder, the tasks and the handles of tasks.
 
 pub(crate) mod batch_timer;
 pub(crate) mod builder;

@@ -1,20 +1,20 @@
-//! When a periodic task runs next (DESIGN: periodic tasks).
+//! The rules for the next run of a periodic task.
 
 use std::time::{Duration, Instant};
 
 use crate::time::tick::TickScale;
 
-/// How a periodic task repeats.
+/// The repetition of a periodic task: a fixed rate or a fixed delay.
 ///
-/// At a *fixed rate* the runs are due at multiples of the period after the first, however long they
-/// take: the rate does not drift. With a *fixed delay* a run is due one period after the end of the
-/// run before. In both, runs never overlap. (The terms are those of Java's
-/// `ScheduledExecutorService`.)
+/// At a *fixed rate* the runs are due at multiples of the period after the first run, however long
+/// the runs take: the rate does not drift. With a *fixed delay* a run is due a period after the end
+/// of the previous run. In both, runs never overlap. (Java's `ScheduledExecutorService` uses the
+/// same terms.)
 ///
-/// At a fixed rate, a run is missed if the run before ends at its tick or later. Being late by the
-/// rounding of deadlines to ticks misses nothing. [`MissedRuns`] says what happens to missed runs:
-/// [`Skip`](MissedRuns::Skip) unless set. With a period shorter than a tick, or of zero, there is one
-/// run per tick.
+/// At a fixed rate, a run is missed if the previous run ends at the missed run's tick or later.
+/// Lateness by the rounding of deadlines to ticks misses no run. [`MissedRuns`] sets the handling
+/// of missed runs: [`Skip`](MissedRuns::Skip) unless set. With a period shorter than a tick, or of
+/// zero, there is one run per tick.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,8 +33,9 @@ pub struct Period {
     missed: Option<MissedRuns>,
 }
 
-/// What happens to the runs of a fixed rate that were due while an earlier run lasted, or while the
-/// ticker was delayed.
+/// The handling of runs missed at a fixed rate.
+///
+/// Runs are missed if due during an earlier run, or while the ticker was delayed.
 ///
 /// ```
 /// use hashed_wheel::MissedRuns;
@@ -44,31 +45,31 @@ pub struct Period {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedRuns {
-    /// They are left out. The next run is at the next multiple of the period whose tick has not
-    /// come.
+    /// Missed runs are left out. The next run is at the next multiple of the period whose tick is
+    /// still ahead.
     #[default]
     Skip,
-    /// Each is made up for, one per tick.
+    /// Each missed run takes place, one run per tick.
     CatchUp,
-    /// They are left out, and the rate starts again: the next run is one period after the end of
-    /// the late one.
+    /// Missed runs are left out, and the rate restarts: the next run is a period after the end of
+    /// the late run.
     Delay,
 }
 
 impl Period {
-    /// Runs that are due `length` apart.
+    /// Creates a fixed rate: runs are due `length` apart.
     #[must_use]
     pub const fn fixed_rate(length: Duration) -> Self {
         Self { length, missed: Some(MissedRuns::Skip) }
     }
 
-    /// Runs with a pause of `length` between the end of one and the next.
+    /// Creates a fixed delay: a pause of `length` between the end of a run and the next run.
     #[must_use]
     pub const fn fixed_delay(length: Duration) -> Self {
         Self { length, missed: None }
     }
 
-    /// Sets what happens to missed runs. No effect on a fixed delay, which misses none.
+    /// Sets the handling of missed runs. No effect on a fixed delay, which misses no runs.
     #[must_use]
     pub const fn missed(mut self, missed: MissedRuns) -> Self {
         if self.missed.is_some() {
@@ -77,18 +78,17 @@ impl Period {
         self
     }
 
-    /// The time between two runs.
+    /// Returns the time between two runs.
     #[must_use]
     pub const fn length(&self) -> Duration {
         self.length
     }
 
-    /// When the run after the one that was due at `due` and ended at `now` is due; `None` if no
-    /// instant is that late.
+    /// Returns the deadline after a run due at `due` and ended at `now`; `None` if out of range.
     ///
-    /// A run that is due before the next tick can still run at that tick, so only runs that were
-    /// due by the last tick are missed. Compared with `now` instead, every second run would be
-    /// missed at a period near one tick: every run is late by the rounding up to its tick.
+    /// A run due before the next tick can still run at the next tick, so only runs due by the last
+    /// tick are missed. Comparing with `now` instead would make every second run missed at a period
+    /// near one tick, because rounding up to a tick makes every run late.
     pub(crate) fn next(&self, due: Instant, now: Instant, scale: &TickScale) -> Option<Instant> {
         let on_time = due.checked_add(self.length);
         match self.missed {

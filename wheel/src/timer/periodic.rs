@@ -1,7 +1,7 @@
-//! A periodic task: the job that is in the wheel, and the handle that ends it.
+//! A periodic task: the job in the wheel, and the handle for ending the task.
 //!
-//! One run at a time: the job is put back into the wheel when a run has ended, in the same box. It
-//! keeps its unit of capacity meanwhile, so it can always be put back (DESIGN: periodic tasks).
+//! Runs never overlap: a job goes back into the wheel, in the same box, when the run has ended.
+//! Meanwhile the job retains the unit of capacity, so a full timer cannot refuse the next run.
 
 use std::fmt;
 use std::mem;
@@ -21,10 +21,10 @@ use crate::driver::shard::Shard;
 use crate::time::tick::NEVER;
 use crate::wheel::Key;
 
-/// A handle to a periodic task: to end it, and to see how often it ran.
+/// A handle to a periodic task, for ending the task and for counting the runs.
 ///
-/// Dropping the handle does not end the task. It ends when it is [cancelled](Self::cancel), when
-/// its closure returns [`ControlFlow::Break`], or with its timer.
+/// Dropping the handle does not end the task. The task ends when [cancelled](Self::cancel), when
+/// the closure returns [`ControlFlow::Break`], or with the timer.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,29 +54,30 @@ struct PeriodicState {
 }
 
 impl PeriodicState {
-    /// Locks the state. `None` in a child of the timer's process, as for the shard.
+    /// Locks the state; `None` in a forked child of the timer's process, as with the shard.
     fn state(&self) -> Option<MutexGuard<'_, RunState>> {
         self.shard.context().home.is_current_by_count().then(|| self.state.lock())
     }
 }
 
-/// Where the task is.
+/// The stage of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunState {
     InWheel(Key),
     /// Taken to be run, or running.
     Taken,
-    /// It does not run again.
+    /// The task does not run again.
     Ended,
 }
 
 impl PeriodicTimeout {
-    /// Ends the task: no run starts after this. A run that is under way on another thread continues
-    /// to its end. Returns whether this call ended the task.
+    /// Ends the task, and returns whether this call ended the task.
     ///
-    /// The closure is dropped on the calling thread, with no lock held. If the ticker has taken it
-    /// to be run, it is dropped on the thread that runs it, after that run. A run may cancel its
-    /// own task.
+    /// No run starts afterwards. A run under way on another thread continues to the end. A run may
+    /// cancel its own task.
+    ///
+    /// The closure is dropped on the calling thread, with no lock held. If the ticker has already
+    /// taken the closure for a run, the closure is dropped on the thread of the run, after the run.
     #[expect(clippy::must_use_candidate, reason = "it is called to end the task")]
     pub fn cancel(&self) -> bool {
         // Unlocked at once: the shard's lock is not taken under this lock.
@@ -84,8 +85,8 @@ impl PeriodicTimeout {
         match state.unwrap_or(RunState::Ended) {
             RunState::InWheel(key) => {
                 let cancelled = self.shared.shard.cancel(key);
-                // If it is not there, either the timer was stopped first, or the ticker has just
-                // taken it and will find that it has ended.
+                // If the entry is missing, either the timer was stopped first, or the ticker has
+                // just taken the job, and the run will find the state `Ended`.
                 cancelled.is_some() || !self.shared.shard.is_unprocessed(key)
             }
             RunState::Taken => true,
@@ -93,8 +94,10 @@ impl PeriodicTimeout {
         }
     }
 
-    /// Whether the task has ended: it was cancelled, has ended itself, or its timer was stopped or
-    /// dropped, or this process is a forked child of the timer's.
+    /// Returns whether the task has ended.
+    ///
+    /// A task ends when cancelled, by returning [`ControlFlow::Break`], or when the timer is
+    /// stopped or dropped. In a forked child of the timer's process, every task has ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         match self.shared.state().as_deref() {
@@ -104,9 +107,10 @@ impl PeriodicTimeout {
         }
     }
 
-    /// Gives the next run another deadline, an instant of the timer's clock. At a fixed rate, the
-    /// later runs are due at multiples of the period after it. Returns false, without effect,
-    /// during a run and after the end.
+    /// Changes the deadline of the next run to `deadline`, an instant of the timer's clock.
+    ///
+    /// At a fixed rate, later runs are due at multiples of the period after `deadline`. Returns
+    /// `false`, without effect, during a run and after the end.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -117,7 +121,7 @@ impl PeriodicTimeout {
     /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
     /// let minute = Duration::from_secs(60);
     /// let heartbeat = timer.schedule_periodic(minute, Period::fixed_rate(minute), || {})?;
-    /// // Once now, and then every minute.
+    /// // Runs now, and then every minute.
     /// assert!(heartbeat.reschedule(clock.now()));
     /// clock.advance(Duration::from_secs(119));
     /// assert_eq!(heartbeat.runs(), 2);
@@ -128,7 +132,8 @@ impl PeriodicTimeout {
         self.reschedule_at(Some(deadline))
     }
 
-    /// As [`reschedule`](Self::reschedule), with a delay from now.
+    /// Changes the deadline of the next run to `delay` from now; see
+    /// [`reschedule`](Self::reschedule).
     #[expect(clippy::must_use_candidate, reason = "it is called to move the run")]
     pub fn reschedule_after(&self, delay: Duration) -> bool {
         let context = self.shared.shard.context();
@@ -147,15 +152,16 @@ impl PeriodicTimeout {
         }
     }
 
-    /// How many times the task has run, including runs that panicked.
+    /// Returns the number of runs, including runs that panicked.
     #[must_use]
     pub fn runs(&self) -> u64 {
-        // Relaxed: a figure, nothing depends on it.
+        // Relaxed: a figure, nothing depends on the value.
         self.shared.runs.load(Ordering::Relaxed)
     }
 
-    /// When the next run is due, rounded up to a tick. `None` during a run, after the end, and for
-    /// a deadline that never comes.
+    /// Returns the deadline of the next run, rounded up to a tick.
+    ///
+    /// `None` during a run, after the end, and for a deadline out of range.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match *self.shared.state()? {
@@ -165,7 +171,7 @@ impl PeriodicTimeout {
     }
 }
 
-// A panic cannot leave it half changed: no code of a user runs under its lock.
+// A panic cannot leave the state half changed: no user code runs under the lock.
 impl RefUnwindSafe for PeriodicState {}
 
 impl fmt::Debug for PeriodicTimeout {
@@ -179,26 +185,28 @@ impl fmt::Debug for PeriodicTimeout {
     }
 }
 
-/// The job that is in the wheel.
+/// The job in the wheel.
 pub(crate) struct Periodic<F> {
     task: F,
     period: Period,
-    /// When the run is due, not rounded to a tick, so that a fixed rate does not drift.
+    /// The deadline of the run, not rounded to a tick, so that a fixed rate does not drift.
     due: Option<Instant>,
     capacity: CapacityHold,
     context: Arc<Context>,
 }
 
-/// A periodic task as one that runs once.
+/// Converts a periodic task into a task for a single run.
 pub(crate) fn once(mut task: impl FnMut() -> ControlFlow<()> + Send + 'static) -> Task {
     boxed(move || {
-        // It runs once, so what it returns does not matter.
+        // There is no next run, so the result does not matter.
         let _flow = task();
     })
 }
 
-/// The task's unit of capacity while it is out of the wheel. If the task is dropped then, by an
-/// executor for example, this ends it and gives the unit back.
+/// The task's unit of capacity while the task is out of the wheel.
+///
+/// If the task is dropped then, for example by an executor, the drop ends the task and gives the
+/// unit back.
 struct CapacityHold {
     shared: Arc<PeriodicState>,
     held: bool,
@@ -218,7 +226,8 @@ impl Drop for CapacityHold {
 }
 
 impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
-    /// Creates the job and its handle. [`PeriodicTimeout::schedule_with`] puts it into the wheel.
+    /// Creates the job and the handle. [`PeriodicTimeout::schedule_with`] puts the job into the
+    /// wheel.
     pub(crate) fn new(
         task: F,
         period: Period,
@@ -234,24 +243,24 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
         (Box::new(Self { task, period, due, capacity, context }), handle)
     }
 
-    /// Puts it back into the wheel for its next run, unless it has ended.
+    /// Puts the job back into the wheel for the next run, unless the task has ended.
     fn rearm(mut self: Box<Self>) {
         if !self.context.home.is_current_by_count() {
-            // The task has forked. In the child it is not run again, and not dropped either.
+            // The task has forked. In the child the task is neither run again nor dropped.
             mem::forget(self);
             return;
         }
         // 1. Find the next deadline.
         let mut now = None;
         self.context.panics.catch(|| now = Some(self.context.clock.now()));
-        // If the clock panicked, the task is dropped here, not while that panic unwinds: its
+        // If the clock panicked, the task is dropped here and not during unwinding: the task's
         // destructor may panic as well.
         let Some(now) = now else { return };
         self.due = self.due.and_then(|due| self.period.next(due, now, &self.context.scale));
         let tick = self.due.map_or(NEVER, |due| self.context.scale.deadline_tick(due));
         let shared = Arc::clone(&self.capacity.shared);
-        // 2. Put it into the wheel, unless it was cancelled meanwhile. Under the lock of the state,
-        //    so that a cancel that comes now finds the key.
+        // 2. Put the job into the wheel, unless the task was cancelled meanwhile. The state is
+        //    locked, so that a concurrent cancel finds the key.
         let mut state = shared.state.lock();
         if *state == RunState::Ended {
             drop(state);
@@ -263,15 +272,15 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
                 *state = RunState::InWheel(key);
                 None
             }
-            // The timer was stopped meanwhile, and has returned what was pending.
+            // The timer was stopped meanwhile, and has returned the pending tasks.
             Err(job) => {
                 *state = RunState::Ended;
                 Some(job)
             }
         };
         drop(state);
-        // 3. Without the lock: if it was refused, give its capacity back and drop it, which runs a
-        //    user's destructor.
+        // 3. Without the lock: give back the capacity of a refused job and drop the job, which runs
+        //    a user's destructor.
         if refused.is_some() {
             shared.shard.give_back_capacity(1);
         }
@@ -280,8 +289,8 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
 }
 
 impl PeriodicTimeout {
-    /// Calls `schedule`, which puts the job into the wheel, under the lock: a first run that comes
-    /// at once finds the key.
+    /// Calls `schedule`, which puts the job into the wheel, under the lock, so that an immediate
+    /// first run finds the key.
     pub(crate) fn schedule_with<E>(
         &self,
         schedule: impl FnOnce() -> Result<Key, E>,
@@ -304,7 +313,7 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Job for Periodic<F> {
         }
         let mut flow = ControlFlow::Continue(());
         let context = Arc::clone(&self.context);
-        // Caught here, so that a panic ends this run and not the task.
+        // The panic is caught here to end this run and not the task.
         context.panics.catch(|| flow = (self.task)());
         self.capacity.shared.runs.fetch_add(1, Ordering::Relaxed);
         if flow.is_continue() {

@@ -1,4 +1,4 @@
-//! The handle of one scheduled task.
+//! The handle of a scheduled task.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::task::Task;
 use crate::driver::shard::{EntryStage, Shard};
 use crate::wheel::Key;
 
-/// A handle to one scheduled task: to cancel it, to reschedule it, and to see whether it ran.
+/// A handle to a scheduled task, for cancelling, rescheduling and querying the task.
 ///
-/// Dropping the handle does not cancel the task; [`cancel_on_drop`](Self::cancel_on_drop) makes a
-/// handle that does. The handle does not keep the task alive, and may outlive the timer.
+/// Dropping the handle does not cancel the task; [`cancel_on_drop`](Self::cancel_on_drop) returns a
+/// handle that cancels on drop. The handle does not keep the task alive, and may outlive the timer.
 ///
-/// It is not `Clone`: the handle itself remembers whether the task was cancelled. Clones would have
-/// to share that, in memory of its own for each task, which is most of what scheduling costs.
-/// Threads that share a handle have it in an [`Arc`].
+/// The handle is not `Clone`, because the handle itself records whether the task was cancelled.
+/// Clones would have to share the record in an allocation for each task, which is most of the cost
+/// of scheduling. Threads share a handle in an [`Arc`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,8 +36,8 @@ use crate::wheel::Key;
 pub struct Timeout {
     shard: Arc<Shard<BoxedJob>>,
     key: Key,
-    /// Whether this handle, the only one of the task, has cancelled it. Written under the shard's
-    /// lock, which orders it, so it is accessed relaxed.
+    /// Whether this handle, the task's only handle, has cancelled the task. Written under the
+    /// shard's lock, which orders the accesses, so all accesses are relaxed.
     cancelled: AtomicBool,
 }
 
@@ -46,22 +46,24 @@ impl Timeout {
         Self { shard, key, cancelled: AtomicBool::new(false) }
     }
 
-    /// Cancels the task if the ticker has not taken it to be run, and returns whether this call did
-    /// so. Either a call of `cancel`, the ticker, or
+    /// Cancels the task unless the ticker has taken the task, and returns whether this call
+    /// cancelled.
+    ///
+    /// Either a call of `cancel`, the ticker, or
     /// [`HashedWheelTimer::stop`](crate::HashedWheelTimer::stop) gets the task, never two of them.
     ///
-    /// The task is dropped before this returns, on the calling thread, with no lock held.
+    /// The task is dropped before the call returns, on the calling thread, with no lock held.
     pub fn cancel(&self) -> bool {
-        // Dropped here, without the lock: its destructor is a user's code.
+        // Dropped here, without the lock: the destructor is user code.
         self.take_job().is_some()
     }
 
-    /// As [`cancel`](Self::cancel), but returns the task instead of dropping it. `None` if this
-    /// call did not cancel it.
+    /// Cancels the task as [`cancel`](Self::cancel) does, and returns the task.
     ///
-    /// It replaces a callback for cancellation: the caller does what is to happen on a cancel. What
-    /// must happen whenever the task does not run belongs in the destructor of a value that the
-    /// task owns.
+    /// `None` if this call did not cancel the task.
+    ///
+    /// `take` replaces a callback for cancellation: the caller reacts to the cancel. Work for every
+    /// case in which the task does not run belongs in the destructor of a value owned by the task.
     ///
     /// ```
     /// use std::time::Duration;
@@ -86,8 +88,9 @@ impl Timeout {
         self.shard.cancel_with(self.key, note)
     }
 
-    /// Gives the task another deadline, an instant of the timer's clock. Returns false, without
-    /// effect, if the task is no longer pending.
+    /// Changes the deadline to `deadline`, an instant of the timer's clock.
+    ///
+    /// Returns `false`, without effect, if the task is no longer pending.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -108,7 +111,7 @@ impl Timeout {
         self.reschedule_tick(self.shard.context().scale.deadline_tick(deadline))
     }
 
-    /// As [`reschedule`](Self::reschedule), with a delay from now.
+    /// Changes the deadline to `delay` from now; see [`reschedule`](Self::reschedule).
     ///
     /// ```
     /// use std::time::Duration;
@@ -127,23 +130,27 @@ impl Timeout {
         self.shard.reschedule(self.key, tick, |_| {})
     }
 
-    /// Whether the ticker has taken the task: it has run, runs now, or is about to run.
+    /// Returns whether the ticker has taken the task: the run has ended, is under way, or is about
+    /// to start.
     pub fn is_expired(&self) -> bool {
-        // In this order: a cancel sets the flag under the shard's lock, before the entry is seen as
-        // removed.
+        // The order matters: a cancel sets the flag under the shard's lock, before the entry is
+        // seen as removed.
         self.shard.stage(self.key) == EntryStage::Removed && !self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Whether the task was cancelled: by [`cancel`](Self::cancel) or [`take`](Self::take), or
-    /// because it was pending when the timer was stopped or dropped. In a child of a fork the
-    /// parent's tasks never run, and all are cancelled.
+    /// Returns whether the task was cancelled.
+    ///
+    /// A task is cancelled by [`cancel`](Self::cancel) or [`take`](Self::take), or when the timer
+    /// is stopped or dropped while the task is pending. In a forked child, the parent's tasks never
+    /// run, and all are cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
             || self.shard.stage(self.key) == EntryStage::Unprocessed
     }
 
-    /// When the task is due: its deadline, rounded up to a tick. `None` if it is no longer pending,
-    /// and for a deadline that never comes.
+    /// Returns the deadline of the task, rounded up to a tick.
+    ///
+    /// `None` if the task is no longer pending, and for a deadline out of range.
     pub fn deadline(&self) -> Option<Instant> {
         self.shard.deadline(self.key)
     }

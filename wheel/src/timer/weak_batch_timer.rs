@@ -1,4 +1,8 @@
-//! What schedules on a timer of values and cancels: all of it but its thread.
+//! The handle for scheduling and cancelling values, without the timer's thread.
+//!
+//! A weak timer has the shards and the clock. The shards refuse values once the timer is gone, so
+//! no upgrade is needed. An upgrade would make a task the last owner for a moment, and dropping the
+//! timer would then not wait for the thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +16,13 @@ use crate::stats::statistics::Statistics;
 use crate::time::clock::Clock;
 use crate::wheel::Key;
 
-/// Schedules on a [`BatchTimer`](crate::BatchTimer) and cancels, and keeps neither the timer nor
-/// its thread alive.
+/// A handle for scheduling and cancelling on a [`BatchTimer`](crate::BatchTimer), without
+/// ownership.
 ///
-/// It is for the timer's own handler, and for values that schedule themselves again. A handler that
-/// owned the timer in an [`Arc`] would keep it alive for ever. After the timer was stopped or
-/// dropped, nothing is pending, and scheduling fails with [`ScheduleError::Stopped`].
+/// The handle keeps neither the timer nor the ticker thread alive, and is for the timer's own
+/// handler and for values that schedule themselves again. A handler owning the timer in an [`Arc`]
+/// would keep the timer alive for ever. After a stop or drop of the timer, nothing is pending, and
+/// scheduling fails with [`ScheduleError::Stopped`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -27,7 +32,7 @@ use crate::wheel::Key;
 /// let clock = ManualClock::new();
 /// let builder = BatchTimer::builder().clock(Arc::new(clock.clone()));
 /// let timer = builder.build_batch_cyclic(|timer: WeakBatchTimer<u32>| {
-///     // Each value comes back after a second, one less.
+///     // Schedules each value again after a second, reduced by 1.
 ///     move |batch: &mut Vec<u32>| {
 ///         for number in batch.drain(..).filter(|number| *number > 0) {
 ///             timer.schedule(Duration::from_secs(1), number - 1).ok();
@@ -49,11 +54,11 @@ pub struct WeakBatchTimer<T> {
     first_shard: u64,
 }
 
-/// Names one timeout of a [`BatchTimer`](crate::BatchTimer) while it is pending, and nothing
-/// afterwards.
+/// The key of a pending timeout of a [`BatchTimer`](crate::BatchTimer).
 ///
-/// It may be kept, copied and used by any thread. In another timer of the same process it names
-/// nothing: the key contains the number of its timer, and no number is used twice.
+/// A key may be stored, copied and used by any thread. Once the timeout is no longer pending, the
+/// key names nothing. In another timer of the same process the key also names nothing: the key
+/// contains the number of the timer, and no number is used twice.
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,65 +76,73 @@ pub struct TimerKey {
     shard: u64,
 }
 
-/// The number of the first shard of a new timer: the timer's number in the upper bits (DESIGN:
-/// keys). The other bits are the number of the shard within its timer.
+/// Returns the number of a new timer's first shard, with the number of the timer in the upper bits.
 ///
-/// The timer's number has 61 bits and does not wrap: at a million timers a second they last for
-/// 73,000 years.
+/// The lower bits are the number of the shard within the timer. A key of another timer finds no
+/// shard; the comparison has no measurable cost.
+///
+/// The timer's number has 61 bits and does not wrap: at a million timers a second the numbers last
+/// for 73,000 years.
 fn first_shard_of_new_timer() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: each call gets another number, and nothing else depends on it.
+    // Relaxed: each call gets a different number, and nothing else depends on the counter.
     NEXT.fetch_add(1, Ordering::Relaxed) << SHARDS.ilog2()
 }
 
-/// How many values are scheduled or cancelled under one lock: many enough that the lock does not
-/// count and the waits for memory overlap, few enough that another thread waits for microseconds.
+/// The number of values scheduled or cancelled per lock.
+///
+/// The number is high enough for a negligible cost of the lock and for overlapping waits for
+/// memory, and low enough that another thread waits for microseconds. A million values are
+/// scheduled in 0.6 of the time of single calls, and cancelled at random by two threads in half of
+/// the time.
 const MANY: usize = 256;
 
 #[expect(clippy::must_use_candidate, reason = "most are called for what they do")]
 impl<T: Send + 'static> WeakBatchTimer<T> {
-    /// A handle to a new timer.
+    /// Creates a handle to a new timer.
     pub(crate) fn new(shards: Arc<Shards<T>>, context: Arc<Context>) -> Self {
         Self { shards, context, first_shard: first_shard_of_new_timer() }
     }
 
-    /// Passes `value` to the handler when `delay` has passed: not before, and at most a tick plus
-    /// the operating system's wake-up later. A delay that ends more than 584 years after the
-    /// timer's start never ends, but can be cancelled.
+    /// Passes `value` to the handler after `delay`.
+    ///
+    /// The value is passed no earlier, and at most a tick plus the operating system's wake-up
+    /// later. A value due more than 584 years after the timer's start is never passed, but can be
+    /// cancelled.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` (transient), `Stopped` or `Forked`
-    /// (permanent).
+    /// [`ScheduleError`], with the value: `Full` (transient), `Stopped` or `Forked` (permanent).
     pub fn schedule(&self, delay: Duration, value: T) -> Result<TimerKey, ScheduleError<T>> {
         self.schedule_tick(self.context.tick_in(delay), value)
     }
 
-    /// Passes `value` to the handler when the timer's clock reaches `deadline`: not before, and at
-    /// most a tick plus the operating system's wake-up later. A deadline that has passed is due at
-    /// the next tick at the latest.
+    /// Passes `value` to the handler when the timer's clock reaches `deadline`.
     ///
-    /// It does not read the clock, which is half of the cost of [`schedule`](Self::schedule).
+    /// The value is passed no earlier, and at most a tick plus the operating system's wake-up
+    /// later. A past deadline is due at the next tick at the latest.
+    ///
+    /// The call does not read the clock, which is half of the cost of [`schedule`](Self::schedule).
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` (transient), `Stopped` or `Forked`
-    /// (permanent).
+    /// [`ScheduleError`], with the value: `Full` (transient), `Stopped` or `Forked` (permanent).
     pub fn schedule_at(&self, deadline: Instant, value: T) -> Result<TimerKey, ScheduleError<T>> {
         self.schedule_tick(self.context.scale.deadline_tick(deadline), value)
     }
 
-    /// Schedules many values, each after its delay, and appends their keys to `keys` in the same
-    /// order. All delays count from the start of the call. It reads the clock once, and takes a
-    /// lock for 256 values at a time.
+    /// Schedules many values, each after a delay, and appends the keys to `keys` in the same order.
     ///
-    /// `timeouts` is empty afterwards. After an error it has what was not scheduled, from the first
-    /// value that was refused.
+    /// All delays count from the start of the call. The call reads the clock once, and takes a lock
+    /// for 256 values at a time. The values are in a vector, because an iterator would run user
+    /// code under the lock.
+    ///
+    /// Afterwards `timeouts` is empty. After an error, `timeouts` contains the values not
+    /// scheduled, from the first refused value on.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], without a value: `Full` (transient), `Stopped` or `Forked`
-    /// (permanent).
+    /// [`ScheduleError`], without a value: `Full` (transient), `Stopped` or `Forked` (permanent).
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,17 +179,21 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         Ok(())
     }
 
-    /// Cancels a pending value and returns it; `None` if the ticker has taken it or it was
-    /// cancelled. Either `cancel` or the ticker gets the value. Its capacity is free at once.
+    /// Cancels a pending value and returns the value; `None` if the value is no longer pending.
+    ///
+    /// Either `cancel` or the ticker gets the value. The capacity of a cancelled value is free at
+    /// once.
     pub fn cancel(&self, key: TimerKey) -> Option<T> {
         self.shard(key)?.cancel(key.key)
     }
 
-    /// Cancels those of the keys that are pending, and returns their values. Among those that one
-    /// thread has scheduled the values are in the order of the keys.
+    /// Cancels the pending values among `keys`, and returns these values.
     ///
-    /// It takes a lock for 256 keys at a time. For values all over the memory it is up to twice as
-    /// fast as [`cancel`](Self::cancel), because the processor waits for several at once.
+    /// Values scheduled by the same thread are returned in the order of the keys.
+    ///
+    /// The call takes a lock for 256 keys at a time. For values spread over the memory, the call is
+    /// up to twice as fast as [`cancel`](Self::cancel), because the processor waits for several
+    /// values at once.
     pub fn cancel_many(&self, keys: &[TimerKey]) -> Vec<T> {
         let mut cancelled = Vec::with_capacity(keys.len());
         for keys in keys.chunks(MANY) {
@@ -191,8 +208,10 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         cancelled
     }
 
-    /// Cancels everything that is pending and returns the values, in no order. What is scheduled
-    /// meanwhile may stay pending. Other threads wait for at most 4096 values at a time.
+    /// Cancels all pending values and returns the values, in no order.
+    ///
+    /// Values scheduled during the call may stay pending. Another thread waits for at most 4096
+    /// values at a time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -207,7 +226,7 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
     pub fn clear(&self) -> Vec<T> {
         let mut cleared = Vec::new();
         for shard in &*self.shards {
-            // A chunk at a time, so that other threads do not wait for all of it.
+            // Cancels chunk by chunk, so that another thread does not wait for the whole shard.
             for number in 0..shard.chunk_count() {
                 shard.cancel_chunk(number, &mut cleared);
             }
@@ -215,14 +234,17 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         cleared
     }
 
-    /// Gives a pending value another deadline, by the rules of [`schedule_at`](Self::schedule_at).
-    /// Returns false if it is no longer pending. The key stays valid.
+    /// Changes the deadline of a pending value, by the rules of [`schedule_at`](Self::schedule_at).
+    ///
+    /// Returns `false` if the value is no longer pending. The key stays valid.
     pub fn reschedule(&self, key: TimerKey, deadline: Instant) -> bool {
         self.reschedule_tick(key, self.context.scale.deadline_tick(deadline))
     }
 
-    /// Gives a pending value another deadline, `delay` from now, by the rules of
-    /// [`schedule`](Self::schedule). Returns false if it is no longer pending. The key stays valid.
+    /// Changes the deadline of a pending value to `delay` from now, by the rules of
+    /// [`schedule`](Self::schedule).
+    ///
+    /// Returns `false` if the value is no longer pending. The key stays valid.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -243,9 +265,9 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         self.reschedule_tick(key, self.context.tick_in(delay))
     }
 
-    /// A copy of a pending value; `None` if it is no longer pending.
+    /// Returns a copy of a pending value; `None` if the value is no longer pending.
     ///
-    /// Only for values that are [`Copy`]: a `clone` would be a user's code under a lock.
+    /// The value must be [`Copy`]: a `clone` would run user code under a lock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -265,22 +287,25 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         self.shard(key)?.get(key.key)
     }
 
-    /// When a pending value is due: its deadline, rounded up to a tick. `None` if it is no longer
-    /// pending, and for a deadline that never comes.
+    /// Returns the deadline of a pending value, rounded up to a tick.
+    ///
+    /// `None` if the value is no longer pending, and for a deadline out of range.
     pub fn deadline(&self, key: TimerKey) -> Option<Instant> {
         self.shard(key)?.deadline(key.key)
     }
 
-    /// How many values are pending: scheduled, not cancelled, not yet taken for the handler. Exact
-    /// while no other thread changes it.
+    /// Returns the number of pending values: scheduled, not cancelled, not yet taken for the
+    /// handler.
+    ///
+    /// The number is exact while no thread schedules, cancels or takes values.
     pub fn pending_timeouts(&self) -> usize {
         self.pending()
     }
 
-    /// What the timer has done since it was built, and how late it was.
+    /// Returns the timer's counts since the start, and the lateness of the values.
     pub fn statistics(&self) -> Statistics {
         let lateness = self.context.lateness.summary();
-        // Relaxed: a figure, nothing depends on it.
+        // Relaxed: a figure, nothing depends on the value.
         let longest_task = self.context.longest_task.load(Ordering::Relaxed);
         let mut statistics = Statistics {
             fired: lateness.count,
@@ -295,13 +320,13 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         statistics
     }
 
-    /// The clock of the timer.
+    /// Returns the timer's clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.context.clock
     }
 
-    /// Inlined, so that the key stays in registers: its halves are written one by one, and a
-    /// processor that reads both at once from memory waits for them.
+    /// Inlined, so that the key stays in registers: the halves of the key are written separately,
+    /// and a processor reading both halves at once from memory waits for the writes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call makes scheduling a tenth slower")]
     fn schedule_tick(&self, tick: u64, value: T) -> Result<TimerKey, ScheduleError<T>> {
@@ -309,7 +334,7 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         Ok(self.key(number, key))
     }
 
-    /// Schedules in the calling thread's home shard, and returns the number of that shard.
+    /// Schedules in the calling thread's home shard, and returns the shard's number and the key.
     #[inline]
     pub(crate) fn schedule_at_home(
         &self,
@@ -329,7 +354,7 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         TimerKey { key, shard: self.first_shard | u64::from(shard) }
     }
 
-    /// The shard that a key names; `None` for a key of another timer.
+    /// Returns the shard named by a key; `None` for a key of another timer.
     #[inline]
     fn shard(&self, key: TimerKey) -> Option<&Shard<T>> {
         self.shard_number(key).map(|number| &*self.shards[number])
@@ -343,7 +368,7 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
 }
 
 impl<T> WeakBatchTimer<T> {
-    /// The shard with this number.
+    /// Returns the shard with this number.
     pub(crate) fn shard_numbered(&self, number: u8) -> &Arc<Shard<T>> {
         &self.shards[usize::from(number)]
     }
@@ -352,11 +377,12 @@ impl<T> WeakBatchTimer<T> {
         &self.context
     }
 
-    /// What `Debug` shows, under the name of a type. The work does not grow with what is pending.
+    /// Writes the `Debug` output under the type name `name`. The cost does not grow with the number
+    /// of pending values.
     pub(crate) fn debug_as(&self, name: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Context { clock, scale, panics, .. } = &*self.context;
         let next_due = self.shards.iter().filter_map(|shard| shard.next_due()).min();
-        // `None` also for a deadline that never comes.
+        // `None` also for a deadline out of range.
         let next_due = next_due.and_then(|tick| scale.instant(tick));
         let next_due_in = next_due.map(|due| due.saturating_duration_since(clock.now()));
         formatter
@@ -380,7 +406,7 @@ impl<T> Clone for WeakBatchTimer<T> {
     }
 }
 
-/// Shows how many values are pending, when the next is due, and how many panics were caught.
+/// Shows the number of pending values, the time until the next is due, and the number of panics.
 impl<T> fmt::Debug for WeakBatchTimer<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.debug_as("WeakBatchTimer", formatter)

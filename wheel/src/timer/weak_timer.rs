@@ -1,4 +1,4 @@
-//! What schedules closures on a timer: all of it but its thread.
+//! The handle for scheduling closures, without the timer's thread.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -18,19 +18,18 @@ use crate::time::clock::Clock;
 use crate::time::tick::NEVER;
 use crate::wheel::Key;
 
-/// Schedules on a [`HashedWheelTimer`](crate::HashedWheelTimer), and keeps neither the timer nor
-/// its thread alive.
+/// A handle for scheduling on a [`HashedWheelTimer`](crate::HashedWheelTimer), without ownership.
 ///
-/// It is for tasks that schedule themselves again: a task that owned the timer in an [`Arc`] would
-/// keep it alive for ever. After the timer was stopped or dropped, scheduling fails with
-/// [`ScheduleError::Stopped`].
+/// The handle keeps neither the timer nor the ticker thread alive, and is for tasks that schedule
+/// themselves again. A task owning the timer in an [`Arc`] would keep the timer alive for ever.
+/// After a stop or drop of the timer, scheduling fails with [`ScheduleError::Stopped`].
 ///
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use hashed_wheel::{HashedWheelTimer, ManualClock, WeakTimer};
 ///
-/// // Polls with growing pauses. The task needs no slot for its own handle.
+/// // Polls with growing pauses. Each poll schedules the next poll with a cloned handle.
 /// fn poll(timer: WeakTimer, pause: Duration) {
 ///     let again = timer.clone();
 ///     timer.schedule(pause, move || poll(again, pause * 2)).ok();
@@ -40,7 +39,7 @@ use crate::wheel::Key;
 /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
 /// poll(timer.downgrade(), Duration::from_secs(1));
 /// clock.advance(Duration::from_secs(20));
-/// // After 1, 3, 7 and 15 seconds.
+/// // The polls ran after 1, 3, 7 and 15 seconds.
 /// assert_eq!(timer.statistics().fired, 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -54,14 +53,15 @@ impl WeakTimer {
         Self { tasks }
     }
 
-    /// Runs `task` when `delay` has passed: not before, and at most a tick plus the operating
-    /// system's wake-up later, if no other task delays the ticker thread. A delay that ends more
-    /// than 584 years after the timer's start never ends, but can be cancelled.
+    /// Runs `task` after `delay`.
+    ///
+    /// The task runs no earlier, and at most a tick plus the operating system's wake-up later,
+    /// unless another task delays the ticker thread. A task due more than 584 years after the
+    /// timer's start never runs, but can be cancelled.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or
-    /// `Forked` (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked` (permanent).
     pub fn schedule(
         &self,
         delay: Duration,
@@ -71,12 +71,12 @@ impl WeakTimer {
     }
 
     /// Runs `task` when the timer's clock reaches `deadline`, as [`schedule`](Self::schedule) does.
-    /// A deadline that has passed is due at the next tick at the latest.
+    ///
+    /// A past deadline is due at the next tick at the latest.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or
-    /// `Forked` (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked` (permanent).
     pub fn schedule_at(
         &self,
         deadline: Instant,
@@ -85,19 +85,20 @@ impl WeakTimer {
         self.tasks.schedule_task(self.tasks.context().scale.deadline_tick(deadline), task)
     }
 
-    /// Runs `task` when `first` has passed, and then repeatedly as `period` says, each run as with
-    /// [`schedule`](Self::schedule). Runs never overlap: the next is scheduled when one has ended.
+    /// Runs `task` after `first`, and then repeatedly at intervals given by `period`.
     ///
-    /// It repeats until it is [cancelled](PeriodicTimeout::cancel) or the timer is stopped. A panic
-    /// in a run is caught, counted and reported, and the next run takes place. Between runs the
-    /// task counts as pending. With a [limit](crate::TimerBuilder::max_pending_timeouts) it also counts
-    /// during a run, so that it can always be scheduled again. A stop returns the task once, if it
-    /// is pending; a run that is under way then is the last.
+    /// Each run is scheduled as by [`schedule`](Self::schedule). Runs never overlap: the next run
+    /// is scheduled when the current run has ended.
+    ///
+    /// The task repeats until [cancelled](PeriodicTimeout::cancel) or until the timer is stopped. A
+    /// panic in a run is caught, counted and reported, and the next run takes place. Between runs
+    /// the task counts as pending. With a [limit](crate::TimerBuilder::max_pending_timeouts) the
+    /// task also counts during a run, so the limit never refuses the next run. A stop returns a
+    /// pending task, once; a run under way at a stop is the last run.
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked`
-    /// (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked` (permanent).
     pub fn schedule_periodic(
         &self,
         first: Duration,
@@ -110,8 +111,8 @@ impl WeakTimer {
         })
     }
 
-    /// As [`schedule_periodic`](Self::schedule_periodic), for a task that can end itself: it runs
-    /// again as long as it returns [`ControlFlow::Continue`].
+    /// Runs `task` as [`schedule_periodic`](Self::schedule_periodic) does, while `task` returns
+    /// [`ControlFlow::Continue`].
     ///
     /// # Errors
     ///
@@ -145,20 +146,21 @@ impl WeakTimer {
         self.tasks.schedule_periodic_task(first, period, task)
     }
 
-    /// How many tasks are pending: scheduled, not cancelled, not yet taken to be run. Exact while
-    /// no other thread changes it.
+    /// Returns the number of pending tasks: scheduled, not cancelled, not yet taken for a run.
+    ///
+    /// The number is exact while no thread schedules, cancels or takes tasks.
     #[must_use]
     pub fn pending_timeouts(&self) -> usize {
         self.tasks.pending_timeouts()
     }
 
-    /// What the timer has done since it was built, and how late it was.
+    /// Returns the timer's counts since the start, and the lateness of the tasks.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.tasks.statistics()
     }
 
-    /// The clock of the timer.
+    /// Returns the timer's clock.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.tasks.clock()
@@ -198,13 +200,13 @@ impl WeakBatchTimer<BoxedJob> {
         Ok(timeout)
     }
 
-    /// The handle of a task that was scheduled.
+    /// Returns the handle of a scheduled task.
     fn timeout(&self, shard: u8, key: Key) -> Timeout {
         Timeout::new(Arc::clone(self.shard_numbered(shard)), key)
     }
 }
 
-/// Shows how many tasks are pending, when the next is due, and how many panics were caught.
+/// Shows the number of pending tasks, the time until the next is due, and the number of panics.
 impl fmt::Debug for WeakTimer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tasks.debug_as("WeakTimer", formatter)
