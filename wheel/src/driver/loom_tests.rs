@@ -1,9 +1,9 @@
 //! Every interleaving of the ticker with threads that schedule, cancel and stop.
 //!
-//! Loom runs each test once for every order in which its threads can meet at a lock or an atomic,
-//! and for every value that a relaxed load may see. It fails a run in which all threads wait: that
-//! is what a lost wake-up looks like here. The shards, the wakeup and the ticker are the real ones;
-//! only the clock is made for these tests.
+//! Loom runs each test once for every order in which the threads can meet at a lock or an atomic,
+//! and for every value which a relaxed load may see. A run fails if all threads wait: a lost
+//! wake-up shows as such a run. The shards, the wakeup and the ticker are real; only the clock is
+//! made for the tests.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails its test")]
 
@@ -27,13 +27,13 @@ use crate::wheel::{Key, Wheel};
 
 const TICK: Duration = Duration::from_secs(1);
 
-/// Later than the clock can tell: the ticker sleeps until it is unparked.
+/// Beyond the range of the clock: the ticker sleeps until unparked.
 const FAR: u64 = NEVER - 1;
 
 type Shards = Arc<[Arc<Shard<u32>>]>;
 
-/// Stands still while the ticker is awake, and jumps to the instant to which it sleeps. Only the
-/// ticker reads it, so it has no interleavings and needs no model.
+/// A clock which stands still while the ticker is awake, and jumps to the deadline of each sleep.
+/// Only the ticker reads the clock, so the clock has no interleavings and needs no model.
 #[derive(Debug)]
 struct JumpingClock {
     start: Instant,
@@ -63,7 +63,7 @@ struct World {
 
 impl World {
     fn new(shards: usize, limit: Option<usize>) -> Self {
-        // The same in all runs of a model.
+        // The same instant in all runs of a model.
         static START: OnceLock<Instant> = OnceLock::new();
         let start = *START.get_or_init(|| SystemClock.now());
         let scale = TickScale::new(start, TICK).unwrap();
@@ -86,7 +86,7 @@ impl World {
         Self { shards, wakeup, parker, context }
     }
 
-    /// Starts the ticker. It ends by itself when it has handed over `last` values.
+    /// Starts the ticker. The ticker stops after passing `last` values to the handler.
     fn start(self, last: usize) -> Running {
         let handed = Arc::new(Mutex::new(Vec::new()));
         let (seen, wakeup) = (Arc::clone(&handed), Arc::clone(&self.wakeup));
@@ -121,22 +121,22 @@ impl Running {
         self.shards[shard].schedule(deadline, value).unwrap()
     }
 
-    /// Waits for the ticker to end, and returns what it has handed over.
+    /// Waits for the ticker to end, and returns the values passed to the handler.
     fn join(self) -> Vec<u32> {
         self.thread.join().unwrap();
         std::mem::take(&mut self.handed.lock())
     }
 
-    /// As [`crate::BatchTimer::stop`] does. Returns what was handed over, and what was still
-    /// pending.
+    /// As [`crate::BatchTimer::stop`] does. Returns the values passed to the handler, and the
+    /// values still pending.
     fn stop(self) -> (Vec<u32>, Vec<u32>) {
         let unprocessed = close(&self.shards, &self.wakeup);
         (self.join(), unprocessed.into_iter().map(|(_, value)| value).collect())
     }
 }
 
-/// Runs every order of events with at most three preemptions. Every mistake that was tried out
-/// shows with fewer. `LOOM_MAX_PREEMPTIONS` sets another number.
+/// Runs every order of events with at most three preemptions. Every mistake tried out shows with
+/// fewer. `LOOM_MAX_PREEMPTIONS` sets another number.
 fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));

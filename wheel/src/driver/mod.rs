@@ -1,4 +1,4 @@
-//! The driver: wheels behind locks, and the ticker thread that fires what is due.
+//! The driver: wheels behind locks, and the ticker thread, which fires due timeouts.
 
 pub(crate) mod context;
 pub(crate) mod fork;

@@ -1,4 +1,4 @@
-//! Where a panic in a user's code ends: it is caught, counted and reported.
+//! Catches, counts and reports panics in user code.
 
 use std::any::Any;
 use std::fmt;
@@ -21,21 +21,21 @@ impl Panics {
     }
 
     pub(crate) fn count(&self) -> u64 {
-        // Relaxed: a figure, nothing depends on it.
+        // Relaxed: the count is a figure only; no other memory depends on the value.
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Calls `code` and returns, whether it panics or not.
+    /// Calls `code`, and catches and reports a panic of `code`.
     ///
-    /// Unwind safety is asserted: the crate keeps nothing of what `code` can see, and what a task
-    /// shares with others is protected by the poisoning of its own locks, as on any thread.
+    /// Unwind safety is asserted: the crate retains no state visible to `code`, and state shared by
+    /// a task is protected by the poisoning of the task's own locks, as on any thread.
     pub(crate) fn catch(&self, code: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
             self.report(payload);
         }
     }
 
-    /// Counts and reports a panic that the caller has caught.
+    /// Counts and reports a panic caught by the caller.
     #[cold]
     pub(crate) fn report(&self, payload: Box<dyn Any + Send>) {
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -43,14 +43,14 @@ impl Panics {
             let outcome = catch_unwind(AssertUnwindSafe(|| hook(&*payload)));
             outcome.unwrap_or_else(drop_payload);
         }
-        // Not inside the call of the hook: if that panics, and the payload's destructor panics
-        // while it unwinds, the process aborts.
+        // Outside of the hook's call: if the hook panicked, and the payload's destructor panicked
+        // during the unwind, the process would abort.
         drop_payload(payload);
     }
 }
 
-/// Drops the payload of a panic. Its destructor is a user's code too, and may panic with a payload
-/// whose destructor panics, and so on without end: the second payload is leaked.
+/// Drops the payload of a panic. The destructor is user code too, and may panic with a second
+/// payload, whose destructor may panic in turn, without end. So a second payload is leaked.
 pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
     mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
 }

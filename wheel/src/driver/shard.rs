@@ -1,12 +1,12 @@
-//! One shard of a timer: a wheel behind a lock, for the threads whose home it is.
+//! One shard of a timer: a wheel behind a lock, and the home of some threads.
 //!
-//! One lock around one wheel is four times slower with two threads than with one. So a timer has
-//! eight shards, and each thread has a home among them, the same in every timer. (With shards
-//! picked at random every thread would touch every lock, which is slower than one shard.) A key
-//! names its shard, so any thread can cancel (DESIGN: shards).
+//! One lock around one wheel is four times slower with two threads than with one thread. So a timer
+//! has eight shards, and each thread has a home shard, with the same number in every timer. With
+//! shards picked at random, every thread would touch every lock, which is slower than one shard. A
+//! key names the shard of its entry, so any thread can cancel.
 //!
-//! Values are moved in and out under the lock, and never dropped or called under it: their
-//! destructors are a user's code.
+//! Values are moved in and out under the lock, and never dropped or called under the lock:
+//! destructors are user code.
 
 use std::cell::Cell;
 use std::panic::RefUnwindSafe;
@@ -28,7 +28,7 @@ pub(crate) const SHARDS: u8 = 8;
 /// All shards of a timer.
 pub(crate) type Shards<T> = [Arc<Shard<T>>; SHARDS as usize];
 
-/// Aligned so that no two shards share a cache line, nor a pair of lines that is fetched together.
+/// Aligned so that no two shards share a cache line, or a pair of lines fetched together.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Shard<T> {
@@ -39,10 +39,12 @@ pub(crate) struct Shard<T> {
     context: Arc<Context>,
 }
 
-/// How many more timeouts may be pending in all shards of a timer with a limit. It is one word that
-/// all threads change.
+/// How many more timeouts may be pending in all shards of a timer with a limit. All threads change
+/// the same word, so only a timer with a limit pays, and no timeout within the limit is refused. An
+/// allowance for each shard, reclaimed when a shard's allowance runs out, was faster on two threads
+/// but too much mechanism.
 ///
-/// All accesses are relaxed: the number protects nothing but itself.
+/// All accesses are relaxed: the number protects no other memory.
 pub(crate) type Capacity = Arc<AtomicUsize>;
 
 #[derive(Debug)]
@@ -50,7 +52,7 @@ struct ShardState<T> {
     wheel: Wheel<T>,
     /// No new value is accepted.
     closed: bool,
-    /// The pending values were returned. No value at all is accepted.
+    /// The pending values were returned. No value is accepted, not even a rearmed value.
     emptied: bool,
     /// The keys that were pending when the shard was closed, sorted.
     unprocessed: Vec<Key>,
@@ -59,8 +61,7 @@ struct ShardState<T> {
     rejected: u64,
 }
 
-/// Values that were taken out of shards because they are due, in the order in which they were
-/// taken.
+/// Due values taken out of shards, in the order of the taking.
 #[derive(Debug)]
 pub(crate) struct Due<T> {
     pub(crate) values: Vec<T>,
@@ -74,16 +75,17 @@ impl<T> Due<T> {
     }
 }
 
-// A panic cannot leave it half changed: no code of a user runs under its lock.
+// A panic cannot leave a `Shard` half changed: no user code runs under the lock.
 impl<T> RefUnwindSafe for Shard<T> {}
 
-/// How far a timeout has come.
+/// The stage of a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryStage {
     Pending,
-    /// It was pending when the timer was stopped. In a child of the timer's process every entry is.
+    /// Was pending at the stop of the timer. In a child of the timer's process, every entry is
+    /// `Unprocessed`.
     Unprocessed,
-    /// It was taken to be run, or cancelled.
+    /// Was taken by the ticker, or cancelled.
     Removed,
 }
 
@@ -106,7 +108,8 @@ impl<T> Shard<T> {
         Self { state: Mutex::new(state), next_wake: NextWake::new(), wakeup, capacity, context }
     }
 
-    /// Schedules a value, and makes sure that the ticker wakes in time.
+    /// Schedules a value, and wakes the ticker if the ticker would sleep past the deadline. The
+    /// error returns the value.
     pub(crate) fn schedule(&self, deadline: u64, value: T) -> Result<Key, ScheduleError<T>> {
         let Some(mut state) = self.lock() else { return Err(ScheduleError::Forked(value)) };
         self.check_room(&mut state, value).map(|value| {
@@ -118,9 +121,9 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Schedules at most `limit` values under one lock, each after its delay from the instant that
-    /// is `since_start` nanoseconds after the timer's start. Ends with the first value that is
-    /// refused.
+    /// Schedules at most `limit` values under one lock. `since_start` is an instant, in nanoseconds
+    /// since the timer's start, and each delay counts from the instant. Ends with the first refused
+    /// value, and the error returns the value and the delay.
     pub(crate) fn schedule_many(
         &self,
         since_start: Option<u64>,
@@ -163,8 +166,9 @@ impl<T> Shard<T> {
         Ok(value)
     }
 
-    /// Schedules a value again that kept its capacity when it was taken out. If no value is
-    /// accepted any more, it returns the value, and the caller keeps the capacity.
+    /// Schedules a value again, if the value retained its unit of capacity in
+    /// [`take_due`](Self::take_due). If the shard accepts no more values, the error returns the
+    /// value, and the caller retains the unit.
     pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
         let Some(mut state) = self.lock() else { return Err(value) };
         if state.emptied || state.wheel.is_full() {
@@ -180,7 +184,8 @@ impl<T> Shard<T> {
         self.cancel_with(key, || {})
     }
 
-    /// Cancels those of the keys whose value is pending, under one lock.
+    /// Cancels the pending values among `keys`, under one lock, and appends the values to
+    /// `cancelled`.
     pub(crate) fn cancel_many(
         &self,
         keys: impl Iterator<Item = Key> + Clone,
@@ -197,7 +202,7 @@ impl<T> Shard<T> {
         self.lock().map_or(0, |state| state.wheel.chunk_count())
     }
 
-    /// Cancels what is pending in one chunk of slots.
+    /// Cancels the pending values in one chunk of slots, and appends the values to `cancelled`.
     pub(crate) fn cancel_chunk(&self, number: usize, cancelled: &mut Vec<T>) {
         let before = cancelled.len();
         let Some(mut state) = self.lock() else { return };
@@ -205,8 +210,8 @@ impl<T> Shard<T> {
         self.after_cancel(state, cancelled.len() - before);
     }
 
-    /// Cancels, and calls `note` under the lock if the entry was pending: a thread that sees the
-    /// entry removed also sees the note.
+    /// Cancels the entry of `key` and returns the value. If the entry was pending, calls `note`
+    /// under the lock: a thread which sees the entry removed also sees the effect of `note`.
     pub(crate) fn cancel_with(&self, key: Key, note: impl FnOnce()) -> Option<T> {
         let mut state = self.lock()?;
         let value = state.wheel.cancel(key)?;
@@ -215,7 +220,7 @@ impl<T> Shard<T> {
         Some(value)
     }
 
-    /// Counts `count` values that were cancelled, gives their capacity back, and unlocks the shard.
+    /// Counts `count` cancelled values, gives their capacity back, and unlocks the shard.
     fn after_cancel(&self, mut state: MutexGuard<'_, ShardState<T>>, count: usize) {
         state.cancelled += count as u64;
         self.give_back_capacity(count);
@@ -224,7 +229,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Wakes the ticker, which alone releases memory (DESIGN: chunks), and unlocks the shard.
+    /// Wakes the ticker, because only the ticker frees empty chunks, and unlocks the shard.
     #[cold]
     fn wake_for_chunks(&self, state: MutexGuard<'_, ShardState<T>>) {
         let next = state.wheel.now().saturating_add(1);
@@ -232,6 +237,7 @@ impl<T> Shard<T> {
     }
 
     /// Gives a pending value another deadline, and calls `note` with the value, under the lock.
+    /// Returns whether the value was pending.
     pub(crate) fn reschedule(&self, key: Key, deadline: u64, note: impl FnOnce(&mut T)) -> bool {
         let Some(mut state) = self.lock() else { return false };
         let due = state.wheel.due(deadline).get();
@@ -247,14 +253,14 @@ impl<T> Shard<T> {
         &self.context
     }
 
-    /// When a pending entry is due; `None` if it is not pending, and for a tick beyond all
-    /// instants.
+    /// The instant at which a pending entry is due. `None` if the entry is not pending, or if no
+    /// instant represents the due tick.
     pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
         let due = self.lock()?.wheel.deadline(key)?;
         self.context.scale.instant(due)
     }
 
-    /// A copy of a pending value. Copying runs no code of a user.
+    /// A copy of a pending value. Copying runs no user code.
     pub(crate) fn get(&self, key: Key) -> Option<T>
     where
         T: Copy,
@@ -273,8 +279,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Whether the entry was pending when the timer was stopped, or the process is a child of the
-    /// timer's.
+    /// Whether the entry was pending at the stop of the timer, or the process is a child of the
+    /// timer's process.
     pub(crate) fn is_unprocessed(&self, key: Key) -> bool {
         self.stage(key) == EntryStage::Unprocessed
     }
@@ -283,7 +289,7 @@ impl<T> Shard<T> {
         self.lock().map_or(0, |state| state.wheel.len())
     }
 
-    /// Adds what this shard has counted.
+    /// Adds the counts of this shard to `statistics`.
     pub(crate) fn add_counts(&self, statistics: &mut Statistics) {
         if let Some(state) = self.lock() {
             statistics.scheduled += state.scheduled;
@@ -298,17 +304,17 @@ impl<T> Shard<T> {
         self.lock()?.wheel.next_due()
     }
 
-    /// The tick by which the ticker must look here again.
+    /// The tick by which the ticker must inspect this shard again.
     pub(crate) fn next_wake(&self) -> u64 {
         self.next_wake.tick()
     }
 
-    /// For the ticker: moves at most `limit` values that are due at `tick` to `due`, releases a
-    /// little memory, and sets the next wake. If more values are due or more memory is to be
-    /// released, the next wake says so.
+    /// Moves at most `limit` values due at `tick` to `due`, frees a few empty chunks, and sets the
+    /// next wake. Only the ticker calls `take_due`. The next wake accounts for values still due and
+    /// for chunks still to be freed.
     ///
-    /// A value that `keeps_capacity` has its unit until
-    /// [`give_back_capacity`](Self::give_back_capacity).
+    /// A value for which `keeps_capacity` returns `true` retains its unit until
+    /// [`give_back_capacity`](Self::give_back_capacity) is called.
     pub(crate) fn take_due(
         &self,
         tick: u64,
@@ -330,52 +336,52 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Accepts no new value from now on. Pending values stay, and values that are rearmed are
-    /// accepted.
+    /// Accepts no new values from now on. Pending values stay, and rearmed values are accepted.
     pub(crate) fn refuse(&self) {
         if let Some(mut state) = self.lock() {
             state.closed = true;
         }
     }
 
-    /// Accepts no value at all from now on, and moves every pending one to `unprocessed`, with its
-    /// due tick. The second call finds none.
+    /// Accepts no values from now on, and moves every pending value to `unprocessed`, with the due
+    /// tick. A second call finds no values.
     pub(crate) fn close(&self, unprocessed: &mut Vec<(u64, T)>) {
         let Some(mut state) = self.lock() else { return };
         state.closed = true;
         state.emptied = true;
         let mut keys: Vec<Key> = state.wheel.iter().map(|(key, _, _)| key).collect();
         state.wheel.advance(u64::MAX, usize::MAX, |due, value| unprocessed.push((due, value)));
-        // Handles may keep the shard alive for long: its memory goes now.
+        // Handles may retain the shard for long, so the memory is freed now.
         let retired = state.wheel.retire();
         if !keys.is_empty() {
             keys.sort_unstable();
             self.give_back_capacity(keys.len());
             state.unprocessed = keys;
         }
-        // Unlocked before the memory is freed, which takes a while if it is much.
+        // Unlocked before the memory is freed, because freeing much memory takes a while.
         drop(state);
         drop(retired);
     }
 
-    /// Locks the state. `None` in a child of the timer's process, where a thread that the child
-    /// does not have may hold the lock (DESIGN: forks).
+    /// Locks the state. `None` in a child of the timer's process: the lock may be held there by a
+    /// thread which does not exist in the child.
     #[inline]
     fn lock(&self) -> Option<MutexGuard<'_, ShardState<T>>> {
         self.context.home.is_current_by_count().then(|| self.state.lock())
     }
 
-    /// Makes sure that the ticker looks here by the tick `due`, and unlocks the shard.
+    /// Makes the ticker inspect this shard by the tick `due`, and unlocks the shard.
     fn wake_by(&self, state: MutexGuard<'_, ShardState<T>>, due: u64) {
         let earlier = self.next_wake.lower_to(due);
-        // Unlocked before the ticker is woken, or it would wake only to wait for the lock.
+        // Unlocked before the ticker is woken, or the ticker would wake and wait for the lock.
         drop(state);
         if earlier {
             self.wakeup.wake_by(due);
         }
     }
 
-    /// Takes a unit of capacity. True if the timer has no limit.
+    /// Takes a unit of capacity. Returns `false` if no unit is free, and always `true` for a timer
+    /// without a limit.
     fn take_capacity(&self) -> bool {
         let take = |free: usize| free.checked_sub(1);
         self.capacity.as_ref().is_none_or(|capacity| {
@@ -383,7 +389,7 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Gives back the capacity of this many values.
+    /// Gives back the capacity of `count` values.
     pub(crate) fn give_back_capacity(&self, count: usize) {
         if let Some(capacity) = &self.capacity {
             capacity.fetch_add(count, Ordering::Relaxed);
@@ -397,7 +403,7 @@ pub(crate) fn home_shard() -> u8 {
     thread_local! {
         static HOME: Cell<Option<u8>> = const { Cell::new(None) };
     }
-    // It wraps around evenly, as 256 is a multiple of the number of shards.
+    // The counter wraps around evenly, as 256 is a multiple of the number of shards.
     static NEXT: AtomicU8 = AtomicU8::new(0);
     HOME.with(|home| {
         home.get().unwrap_or_else(|| {

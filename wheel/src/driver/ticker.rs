@@ -1,5 +1,5 @@
-//! The ticker: the thread that sleeps until something is due, takes it, and calls the handler in
-//! batches.
+//! The ticker: the thread which sleeps until values are due, takes the due values out of the
+//! shards, and calls the handler in batches.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,11 +14,12 @@ use super::wakeup::Wakeup;
 use crate::time::clock::Parker;
 use crate::time::tick::NEVER;
 
-/// Called with what is due. It takes the values out; those that it leaves are dropped.
+/// Called with a batch of due values. The handler takes values out; the ticker drops the rest.
 pub(crate) type Handler<T> = Box<dyn FnMut(&mut Due<T>) + Send>;
 
-/// The most values that are taken under one lock, and passed in one call: few enough that a caller
-/// waits for the lock for microseconds, many enough that the lock and the call do not count.
+/// The most values taken under one lock and passed in one call. The batch is small enough for
+/// callers to wait for the lock for microseconds only, and large enough to make the cost of the
+/// lock and the call negligible.
 pub(crate) const BATCH_MAX: usize = 1024;
 
 pub(crate) struct Ticker<T> {
@@ -27,85 +28,85 @@ pub(crate) struct Ticker<T> {
     pub(crate) parker: Arc<Parker>,
     pub(crate) context: Arc<Context>,
     pub(crate) handler: Handler<T>,
-    /// Whether a value keeps its unit of capacity when it is taken out.
+    /// Whether a value retains its unit of capacity when taken out.
     pub(crate) keeps_capacity: fn(&T) -> bool,
 }
 
 impl<T: Send + 'static> Ticker<T> {
-    /// Makes the parker known to the clock, before anything can move a manual clock: that clock
-    /// then waits for the ticker to park, however late its thread starts. A panic of the clock goes
-    /// to the caller.
+    /// Registers the parker with the clock, before a manual clock can be moved. A manual clock then
+    /// waits for the ticker to park, however late the ticker's thread starts. A panic of the clock
+    /// propagates to the caller.
     pub(crate) fn register(&self) {
         // The permit makes the park return at once.
         self.parker.unpark();
         self.context.clock.park(&self.parker, None, &never());
     }
 
-    /// What the thread does, from start to end.
+    /// Runs the ticker until the timer stops, then cleans up. The body of the ticker thread.
     pub(crate) fn run_to_end(mut self) {
-        // Only the clock can panic here: all other code of a user is called through the context,
-        // which catches. Nothing is half done then: the clock is called between two batches,
-        // without a lock.
+        // Only the clock can panic here: the context calls all other user code and catches panics.
+        // The ticker calls the clock between two batches and without a lock, so no work is half
+        // done.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.run()));
         if !self.context.home.is_current() {
-            // A task has forked, and this is the copy of the thread in the child, which touches
-            // nothing of the parent's.
+            // A task has forked, and this thread is the copy in the child. The copy touches no
+            // state of the parent.
             mem::forget(self);
             return;
         }
-        // From now on nothing is fired, so nothing is accepted. Before the report, so that the
-        // panic hook can rely on it. Pending values stay until the timer is stopped. After a stop
-        // this changes nothing.
+        // The ticker fires no more values, so the shards refuse new values. They refuse before the
+        // report, so the panic hook can rely on the refusal. Pending values stay until the timer is
+        // stopped. After a stop, the call has no effect.
         refuse(&self.shards);
         if let Err(payload) = outcome {
             self.context.panics.report(payload);
         }
         let Self { parker, context, handler, .. } = self;
-        // The parker first, so that no manual clock waits for the handler's destructor, a user's
+        // The parker first, so no manual clock waits for the handler's destructor, which is user
         // code.
         drop(parker);
         context.panics.catch(|| drop(handler));
     }
 
-    /// Fires what is due and sleeps, until the timer stops.
+    /// Fires due values and sleeps, until the timer stops.
     pub(crate) fn run(&mut self) {
         let mut due = Due::new();
         while !self.wakeup.is_stopping() {
-            // 1. Fire everything that is due.
+            // 1. Fire all due values.
             let tick = self.context.scale.elapsed_ticks(self.context.clock.now());
             self.fire_due(tick, &mut due);
             if !self.context.home.is_current_by_count() {
                 break;
             }
-            // 2. Sleep until something else is due.
+            // 2. Sleep until more values are due.
             self.sleep();
         }
     }
 
-    /// Hands over everything that was due at `tick` when it was called. A value that is scheduled
-    /// meanwhile is due at the next tick at the earliest, so this ends.
+    /// Passes all values due at `tick` to the handler. A value scheduled during the call is due at
+    /// the next tick at the earliest, so the loop ends.
     fn fire_due(&mut self, tick: u64, due: &mut Due<T>) {
         loop {
             let mut full = false;
-            // One batch from each shard in turn, so that a long backlog in one does not delay the
-            // others.
+            // One batch from each shard in turn: a long backlog in one shard does not delay the
+            // other shards.
             for shard in &*self.shards {
                 if shard.next_wake() > tick {
                     continue;
                 }
-                // Fills up the batch that the shards before have begun.
+                // Fills up the batch begun by the previous shards.
                 shard.take_due(tick, BATCH_MAX - due.values.len(), due, self.keeps_capacity);
                 if due.values.len() == BATCH_MAX {
                     full = true;
                     call_handler(&mut self.handler, &self.context, due);
                     if self.wakeup.is_stopping() {
-                        // The thread that stops the timer takes the rest.
+                        // The stopping thread takes the remaining values.
                         return;
                     }
                 }
             }
             if !full {
-                // Every shard was asked and had room left in the batch: none has anything due.
+                // Every shard was inspected, and the batch had room left: no shard has due values.
                 break;
             }
         }
@@ -114,15 +115,17 @@ impl<T: Send + 'static> Ticker<T> {
         }
     }
 
-    /// Sleeps to the earliest next wake. It may return early; the caller looks again.
+    /// Sleeps until the earliest next wake. The park may return early; the caller checks the shards
+    /// again.
     fn sleep(&self) {
-        // 1. Announce how long the sleep is to be (DESIGN: wakeup).
+        // 1. Announce the tick to which the ticker sleeps.
         let wake = self.earliest_wake();
         self.wakeup.begin_sleep(wake);
-        // 2. Look again, now that callers know: one that scheduled before could not know to wake
-        //    it.
+        // 2. Read the next wakes again. A caller may have scheduled before the announcement, and
+        //    such a caller may not have unparked the ticker.
         if self.earliest_wake() >= wake && !self.wakeup.is_stopping() {
-            // 3. Park. Without a deadline if nothing is pending, or later than any clock can tell.
+            // 3. Park. The deadline is `None` if no entry is pending or no instant represents the
+            //    tick.
             let deadline = self.context.scale.instant(wake);
             self.context.clock.park(&self.parker, deadline, &never());
         }
@@ -134,14 +137,15 @@ impl<T: Send + 'static> Ticker<T> {
     }
 }
 
-/// Calls the handler, without a lock. Not a method, because the shards are borrowed meanwhile.
+/// Calls the handler, without a lock. A free function, because `fire_due` borrows the shards
+/// meanwhile.
 fn call_handler<T>(handler: &mut Handler<T>, context: &Context, due: &mut Due<T>) {
     context.panics.catch(|| handler(due));
     due.ticks.clear();
-    // Not inside the call above, because the destructors of what was left may panic as well.
+    // Outside of the call above, because the destructors of the remaining values may panic as well.
     for left in due.values.drain(..) {
-        // One by one: a second destructor that panics while the first unwinds would abort the
-        // process.
+        // In a call for each value: a second destructor's panic while the first unwinds would abort
+        // the process.
         context.panics.catch(|| drop(left));
     }
 }

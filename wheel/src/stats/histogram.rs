@@ -1,8 +1,8 @@
-//! A histogram of durations, of fixed size, that any thread may write to.
+//! A histogram of durations, of fixed size, for concurrent writers.
 //!
-//! Each power of two of nanoseconds is divided into eight parts, so a value is known to an eighth
-//! of itself, and 512 counters hold everything from a nanosecond to 584 years. Recording is one
-//! addition; nothing is allocated or sorted.
+//! Each power of two of nanoseconds is divided into eight parts, so a value is rounded by at most
+//! an eighth, and 512 counters cover all values from a nanosecond to 584 years. Recording is one
+//! addition, without allocating or sorting.
 
 use std::array;
 use std::fmt;
@@ -16,7 +16,7 @@ const COUNTERS: usize = 64 << PART_BITS;
 
 /// Counts values by their size, from any thread, without a lock.
 ///
-/// The values are nanoseconds, or any other whole numbers. It takes 4 KB.
+/// The values are nanoseconds, or any other whole numbers. A histogram takes 4 KB.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +30,7 @@ const COUNTERS: usize = 64 << PART_BITS;
 /// assert!(summary.p99 < Duration::from_nanos(1_125));
 /// assert_eq!(summary.max, Duration::from_micros(50));
 /// ```
-// All accesses are relaxed: these are figures, nothing depends on them.
+// All accesses are relaxed: the counters are figures only; no other memory depends on the values.
 pub struct Histogram {
     counters: Box<[AtomicU64; COUNTERS]>,
     largest: AtomicU64,
@@ -55,7 +55,7 @@ impl Histogram {
         }
     }
 
-    /// A summary of the values recorded so far. While other threads record, its figures are of
+    /// A summary of the values recorded so far. While other threads record, the figures are of
     /// slightly different moments.
     #[must_use]
     pub fn summary(&self) -> Summary {
@@ -64,7 +64,7 @@ impl Histogram {
         let largest = self.largest.load(Ordering::Relaxed);
         let count = counts.iter().fold(0_u64, |sum, counted| sum.saturating_add(*counted));
         let at = |permille: u64| {
-            // The smallest counter that, with all below it, has this share of the values.
+            // The smallest counter which, with all lower counters, has this share of the values.
             let rank = (u128::from(count) * u128::from(permille)).div_ceil(1000).max(1);
             let mut seen = 0;
             let number = counts.iter().position(|counted| {
@@ -79,9 +79,9 @@ impl Histogram {
         Summary { count, p50: at(500), p99: at(990), max: Duration::from_nanos(largest) }
     }
 
-    /// The values recorded so far, smallest first, each with its count. Values are rounded up, by
-    /// at most an eighth. Counts only grow, so the difference of two calls is what was recorded in
-    /// between.
+    /// The values recorded so far, smallest first, each with a count. Values are rounded up, by at
+    /// most an eighth. Counts only grow, so the difference of two calls gives the values recorded
+    /// between the calls.
     ///
     /// ```
     /// use std::time::Duration;
@@ -113,7 +113,7 @@ impl Default for Histogram {
     }
 }
 
-/// A summary of a [`Histogram`]: how many values, and how large.
+/// A summary of a [`Histogram`]: the number of values, and their sizes.
 ///
 /// ```
 /// use hashed_wheel::{Histogram, Summary};
@@ -138,7 +138,7 @@ pub struct Summary {
 #[expect(clippy::cast_possible_truncation, reason = "at most 64 times 8")]
 const fn counter(nanos: u64) -> usize {
     if nanos < PARTS {
-        // Each value below the first power with eight parts has a counter of its own.
+        // Each value below the first power with eight parts has its own counter.
         return nanos as usize;
     }
     let power = nanos.ilog2();

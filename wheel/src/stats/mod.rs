@@ -1,4 +1,4 @@
-//! Figures about a timer: how much was done, and how late.
+//! Figures about a timer: counts and lateness.
 
 pub(crate) mod histogram;
 pub(crate) mod statistics;

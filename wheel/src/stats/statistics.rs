@@ -1,14 +1,14 @@
-//! What a timer counts.
+//! The counts of a timer.
 
 use std::time::Duration;
 
 use super::histogram::Summary;
 
-/// What a timer has done since it was built, and how late it was.
+/// Counts of a timer's timeouts since the timer was built, and their lateness.
 ///
-/// It is always counted. That costs a few additions per timeout, under locks that are held anyway,
-/// and a reading of the clock for each task that runs. While other threads use the timer, the
-/// figures are of slightly different moments.
+/// Counting is always on. The cost is a few additions for a timeout, under locks held anyway, and a
+/// reading of the clock for each task run. While other threads use the timer, the figures are of
+/// slightly different moments.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -33,10 +33,10 @@ pub struct Statistics {
     /// How many timeouts were scheduled. A periodic task counts once; rescheduling does not count.
     pub scheduled: u64,
     /// How many timeouts were due and were run, or passed to the executor or the handler. Each run
-    /// of a periodic task counts, even if it was cancelled after the ticker took it.
+    /// of a periodic task counts, even if the task was cancelled after the ticker took the task.
     pub fired: u64,
-    /// How many pending timeouts were cancelled, without those that were pending when the timer was
-    /// stopped.
+    /// How many pending timeouts were cancelled. Timeouts pending at the stop of the timer do not
+    /// count.
     pub cancelled: u64,
     /// How many timeouts were refused because the timer was full.
     pub rejected: u64,
@@ -45,10 +45,10 @@ pub struct Statistics {
     pub panicked: u64,
     /// How many timeouts are pending: scheduled, not cancelled, not yet taken to be run.
     pub pending: usize,
-    /// How late timeouts fired, counted from the tick at which each was due (its deadline, rounded
-    /// up).
+    /// How late timeouts fired, counted from the tick at which each timeout was due (the deadline,
+    /// rounded up).
     pub lateness: Summary,
     /// The duration of the longest task, on the executor's thread if there is an executor. For a
-    /// [`BatchTimer`](crate::BatchTimer), that of the longest call of its handler.
+    /// [`BatchTimer`](crate::BatchTimer), the duration of the handler's longest call.
     pub longest_task: Duration,
 }
