@@ -1,4 +1,4 @@
-//! What can go wrong, and what a caller can do about it.
+//! The errors, and the caller's options for each.
 
 use core::error::Error;
 use core::fmt;
@@ -26,7 +26,8 @@ pub enum BuildError {
     MaxPendingTimeouts,
     /// The thread's name contains a null byte, which no operating system accepts.
     ThreadName,
-    /// The operating system refused a thread, for this reason. Transient: it may have one later.
+    /// The operating system refused a thread, for this reason. Transient: a thread may be available
+    /// later.
     #[cfg(feature = "std")]
     ThreadSpawn(io::Error),
 }
@@ -69,12 +70,12 @@ impl Error for BuildError {
 const FORKED: &str =
     "this process is a forked child, and the timer is its parent's: build a timer in the child";
 
-/// Why nothing was scheduled, with the value that was to be scheduled. It has not run, and the
-/// timer does not keep it.
+/// Why nothing was scheduled, with the refused value. The value has not run, and the timer does not
+/// retain it.
 ///
-/// It can be returned with `?`, also as a `Box<dyn Error + Send + Sync>`, because a
-/// [`Task`](crate::Task) is [`Sync`]. If the value is of another type that is not `Sync`, drop it
-/// first: `map_err(|error| error.map(drop))`.
+/// The error can be returned with `?`, also as a `Box<dyn Error + Send + Sync>`, because a
+/// [`Task`](crate::Task) is [`Sync`]. A value of another type without `Sync` must be dropped first:
+/// `map_err(|error| error.map(drop))`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,19 +92,19 @@ const FORKED: &str =
 #[cfg(feature = "std")]
 #[non_exhaustive]
 pub enum ScheduleError<T> {
-    /// The timer has as many pending timeouts as its limit allows. Transient: a timeout can be
-    /// scheduled when one of them is due or cancelled.
+    /// The limit on pending timeouts is reached. Transient: a timeout can be scheduled when a
+    /// pending timeout is due or cancelled.
     Full(T),
     /// The timer was stopped, or a panic of its [`Clock`](crate::Clock) has ended it. Permanent.
     Stopped(T),
-    /// The timer was built in a process of which this one is a forked child. The child has no
+    /// The timer was built in a process of which this process is a forked child. The child has no
     /// ticker thread, so nothing would ever be due. Permanent: build a timer in the child.
     Forked(T),
 }
 
 #[cfg(feature = "std")]
 impl<T> ScheduleError<T> {
-    /// The value that was to be scheduled.
+    /// The value that was not scheduled.
     pub fn into_inner(self) -> T {
         match self {
             Self::Full(value) | Self::Stopped(value) | Self::Forked(value) => value,
@@ -115,7 +116,7 @@ impl<T> ScheduleError<T> {
         matches!(self, Self::Full(_))
     }
 
-    /// The same reason with another value, such as one that was inside of what was to be scheduled.
+    /// The same reason, with the value replaced by `change(value)`, such as a field of the value.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> ScheduleError<U> {
         match self {
             Self::Full(value) => ScheduleError::Full(change(value)),
@@ -125,7 +126,7 @@ impl<T> ScheduleError<T> {
     }
 }
 
-// Not derived: a closure has no `Debug`, and an error must have it.
+// Not derived: a closure has no `Debug`, and an error must implement `Debug`.
 #[cfg(feature = "std")]
 impl<T> fmt::Debug for ScheduleError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,12 +166,12 @@ impl<T> Error for ScheduleError<T> {}
 #[cfg(feature = "std")]
 #[non_exhaustive]
 pub enum StopError {
-    /// The call came from the ticker thread: from a task, a handler or the panic hook. Stopping
-    /// waits for that thread to end, so it would wait for itself. Nothing was stopped. Call it from
-    /// another thread, or drop the timer, which does not wait when it happens on the ticker thread.
+    /// The call came from the ticker thread: from a task, a handler or the panic hook. A stop waits
+    /// for the ticker thread to end, so the thread would wait for itself. Nothing was stopped. Call
+    /// `stop` from another thread, or drop the timer: on the ticker thread a drop does not wait.
     OnTickerThread,
-    /// The timer was built in a process of which this one is a forked child. The parent's timer
-    /// runs on, and the parent gets what is pending.
+    /// The timer was built in a process of which this process is a forked child. The parent's timer
+    /// runs on, and the pending timeouts are the parent's.
     Forked,
 }
 

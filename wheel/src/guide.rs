@@ -1,4 +1,4 @@
-//! The guide: how the wheel works, and how to use it well.
+//! The guide: how the wheel works, and how to use a timer well.
 
 #[doc = include_str!("../docs/wheel.md")]
 pub mod wheel {}
