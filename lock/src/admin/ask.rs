@@ -1,4 +1,7 @@
-//! Asks the holders of a lock to let it go (DESIGN: revocation).
+//! Requests to the holders of a lock to release the lock.
+//!
+//! A request is the message that a waiter for a cached lock sends, with a reason. A holder may
+//! continue, so nothing is stored on the server, and no invariant depends on the message.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use crate::ops::KEPT;
 use crate::ops::client_record::record_key;
 use crate::ops::revoke::Revoke;
 
-/// Whom a request to let a lock go has reached: what [`Lock::ask`](crate::Lock::ask) returns.
+/// The result of a request to release a lock, from [`Lock::ask`](crate::Lock::ask).
 ///
 /// ```
 /// use wheellock::Client;
@@ -25,26 +28,26 @@ use crate::ops::revoke::Revoke;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Asked {
-    /// How many clients hold the lock, Redisson's among them.
+    /// Number of clients which hold the lock, Redisson's among them.
     pub holders: usize,
-    /// How many of these clients hear requests, as far as the server knows. A client does once it has
-    /// called [`revocation`](crate::LockGuard::revocation) or used a lock
-    /// [with a cache](crate::Lock::with_cache). In memory all of them count; behind the one address of
-    /// a cluster, the server may count too few.
+    /// Number of these clients which receive requests, as far as the server knows: clients which
+    /// have called [`revocation`](crate::LockGuard::revocation) or used a lock [with a
+    /// cache](crate::Lock::with_cache). In memory all clients count; behind the single address of a
+    /// cluster, the server may count too few.
     pub heard: usize,
 }
 
 impl Asked {
     pub(crate) const NOBODY: Self = Self { holders: 0, heard: 0 };
 
-    /// One more client holds the lock, and hears requests or not.
+    /// Counts a further client, and whether the client receives requests.
     pub(crate) fn add(&mut self, hears: bool) {
         self.holders += 1;
         self.heard += usize::from(hears);
     }
 }
 
-/// The longest reason, in bytes.
+/// The maximum length of a reason, in bytes.
 const MAX_REASON: usize = 1000;
 
 /// Asks the client of each holder once.

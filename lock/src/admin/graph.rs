@@ -1,4 +1,7 @@
-//! Who waits for whom, across processes (DESIGN: deadlocks).
+//! The wait graph: which threads wait for which owners, across processes.
+//!
+//! Owners on the server name the client and not the thread, so the edges come from the clients'
+//! records. The alternative, a lock manager with all waits, would cost each wait a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,14 +21,14 @@ use crate::ops::client_record::record_key;
 use crate::ops::revoke::Revoke;
 use crate::store::retry::RetryLimit;
 
-/// What a graph reads at most.
+/// The maximum number of records and locks read for a graph.
 const MOST: MostRead = MostRead { clients: 1_000, locks: 10_000 };
 
-/// How long clients may take to write their records anew.
+/// Timeout for the clients to rewrite their records.
 const FRESH_WITHIN: Duration = Duration::from_secs(1);
 const BETWEEN_TWO_READINGS: Duration = Duration::from_millis(100);
 
-/// Who waits for whom: what [`Client::wait_graph`](crate::Client::wait_graph) returns.
+/// A wait graph, returned by [`Client::wait_graph`](crate::Client::wait_graph).
 ///
 /// ```
 /// use wheellock::Client;
@@ -43,16 +46,16 @@ const BETWEEN_TWO_READINGS: Duration = Duration::from_millis(100);
 pub struct WaitGraph {
     /// The locks whose names match the pattern, with their holders and the number of their waiters.
     pub locks: Vec<LockStatus>,
-    /// The threads of this library's clients that have waited for more than a second for one of
-    /// these locks, or while they hold one. Other waiters are numbers in `locks`.
+    /// The threads of this library's clients which have waited for more than a second, for any of
+    /// these locks or while holding such a lock. Other waiters are numbers in `locks`.
     pub waits: Vec<LongWaiter>,
-    /// Threads that wait for each other.
+    /// The deadlocks among these threads.
     pub cycles: Vec<WaitCycle>,
-    /// Whether all locks and clients were read: up to 10,000 locks and 1,000 clients are.
+    /// Whether all locks and clients were read. The limits are 10,000 locks and 1,000 clients.
     pub is_complete: bool,
 }
 
-/// A thread that has waited for long.
+/// A thread in a long wait.
 ///
 /// ```
 /// use wheellock::Client;
@@ -66,23 +69,23 @@ pub struct WaitGraph {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LongWaiter {
-    /// The identity of its client, and a number that no other wait of that client has.
+    /// The client's identity. Identity and number identify a wait.
     pub client: String,
-    /// The number.
+    /// The number of the wait, unique within the client.
     pub number: u64,
-    /// The [label](crate::ClientBuilder::label) of its client.
+    /// The client's [label](crate::ClientBuilder::label).
     pub label: Option<String>,
-    /// The name of the thread, empty if it has none.
+    /// The name of the thread, empty if unnamed.
     pub thread: String,
-    /// The lock.
+    /// The name of the awaited lock.
     pub lock: String,
-    /// The locks that the thread holds meanwhile.
+    /// The names of the locks held by the thread meanwhile.
     pub holds: Vec<String>,
-    /// Whom it waits for.
+    /// The owners of the awaited lock.
     pub waits_for: Vec<WaitEdge>,
 }
 
-/// Why a thread waits: an owner of the lock.
+/// An owner of the awaited lock, with the waits of the owner's thread.
 ///
 /// ```
 /// use wheellock::Client;
@@ -95,17 +98,17 @@ pub struct LongWaiter {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct WaitEdge {
-    /// The owner, as [`LockGuard::owner`](crate::LockGuard::owner) returns it.
+    /// The owner, as returned by [`LockGuard::owner`](crate::LockGuard::owner).
     pub owner: String,
-    /// The positions in [`WaitGraph::waits`] of the waits that keep the owner from releasing the
-    /// lock: the wait of its thread.
+    /// The positions in [`WaitGraph::waits`] of the waits which keep the owner from releasing the
+    /// lock: the wait of the owner's thread.
     pub waits: Vec<usize>,
-    /// Whether it is not known which thread releases the lock, as of a
-    /// [sendable](crate::Lock::sendable) guard. The waits are all those of its client then.
+    /// Whether the releasing thread is unknown, as for a [sendable](crate::Lock::sendable) guard.
+    /// `waits` then lists all waits of the owner's client.
     pub is_possible: bool,
 }
 
-/// Threads that wait for each other.
+/// A deadlock: a cycle of waiting threads.
 ///
 /// ```
 /// use wheellock::Client;
@@ -121,11 +124,12 @@ pub struct WaitEdge {
 pub struct WaitCycle {
     /// The positions in [`WaitGraph::waits`]: each waits for the next, and the last for the first.
     pub waits: Vec<usize>,
-    /// The same as a sentence.
+    /// The cycle as a sentence.
     pub description: String,
 }
 
-/// The locks whose names match a pattern, all clients, and who waits for whom.
+/// Reads the locks whose names match `pattern` and the records of all clients, and returns their
+/// wait graph.
 pub(crate) fn wait_graph(core: &Arc<ClientCore>, pattern: &str) -> Result<WaitGraph, Error> {
     let core = core.running()?;
     let (mut locks, mut is_complete) = (Vec::new(), true);
@@ -151,15 +155,15 @@ pub(crate) fn wait_graph(core: &Arc<ClientCore>, pattern: &str) -> Result<WaitGr
     Ok(graph)
 }
 
-/// Who waits for whom for these locks, among the clients that hold one of them, these `clients`, and
-/// those for which they wait. Cycles are those of two readings.
+/// The wait graph of `locks`, among the clients of their holders, `clients`, and the clients for
+/// which these wait. A cycle counts if two readings show the cycle.
 pub(crate) fn wait_graph_of(
     core: &Arc<ClientCore>,
     locks: Vec<LockStatus>,
     clients: BTreeSet<String>,
 ) -> Result<WaitGraph, Error> {
     let core = core.running()?;
-    // 1. The waits, and for whom they wait.
+    // 1. The waits, and the owners for which they wait.
     let holders = locks.iter().flat_map(|status| &status.holders);
     let holders = holders.filter_map(|holder| OwnerText::parse(&holder.owner));
     let clients: Vec<String> =
@@ -172,7 +176,7 @@ pub(crate) fn wait_graph_of(
             .map(Option::unwrap_or_default)
     };
     let first = read()?;
-    // 2. If there is a cycle, once more, when the clients have written their records anew.
+    // 2. If there is a cycle, a second reading after the clients have rewritten their records.
     let cycles: BTreeMap<BTreeSet<WaitId>, Vec<WaitId>> = {
         let stuck = first.graph.stuck();
         let cycles = stuck.waits().filter_map(|id| stuck.cycle_of(id));
@@ -186,7 +190,8 @@ pub(crate) fn wait_graph_of(
         for client in in_cycles {
             let ask = Revoke::name_waits(record_key(client));
             match core.ask(&ask, &LockName::any()) {
-                // A user that only reads. A record is written anew as soon as one of its waits ends.
+                // A user that only reads cannot ask. Two readings a second apart are then enough: a
+                // client rewrites its record as soon as a wait in the record ends.
                 Err(Error::Refused { .. }) => are_asked = false,
                 asked => drop(asked?),
             }
@@ -206,7 +211,8 @@ pub(crate) fn wait_graph_of(
             is_last |= found.len() == cycles.len();
         }
     }
-    // 3. What concerns the locks. A cycle does with all its waits, if it does with one.
+    // 3. The waits and cycles that concern the locks. A cycle concerns the locks with all its waits
+    // if any of them does.
     let names: BTreeSet<&str> = locks.iter().map(|status| status.name.as_str()).collect();
     let names_one = |wait: &LongWait| {
         names.contains(wait.name.as_str())
@@ -229,7 +235,7 @@ pub(crate) fn wait_graph_of(
     Ok(WaitGraph { locks, waits, cycles, is_complete: !look.is_partial })
 }
 
-/// A wait as users see it.
+/// Converts a wait to the public type.
 fn waiter(
     look: &Look,
     wait: &LongWait,

@@ -1,4 +1,4 @@
-//! The locks of a server, found by the pattern of their names.
+//! The locks of a server, found by a pattern of names.
 
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
@@ -12,7 +12,7 @@ use crate::ops::Scan;
 use crate::store::ServerId;
 use crate::store::retry::map_failure;
 
-/// The locks of a server: what [`Client::locks`](crate::Client::locks) returns.
+/// The locks of a server, returned by [`Client::locks`](crate::Client::locks).
 ///
 /// ```
 /// use wheellock::Client;
@@ -33,15 +33,15 @@ pub struct Locks {
     unreadable: u64,
 }
 
-/// The keys of all servers that match a pattern, page by page.
+/// The keys on all servers which match a pattern, page by page.
 #[derive(Debug)]
 pub(crate) struct KeyPages {
-    /// The servers to ask, the present one first.
+    /// The servers to query, the current server first.
     servers: VecDeque<ServerId>,
     scan: Scan,
 }
 
-/// The beginnings of keys that belong to a lock of another name, to a job, to a client, or to a fence of
+/// Prefixes of keys which belong to a lock of another name, to a job, to a client, or to a fence of
 /// the crate `wheellock-fence`.
 const PARTS: [&str; 10] = [
     "redisson_lock_queue:",
@@ -56,21 +56,21 @@ const PARTS: [&str; 10] = [
     "wheellock_fence:",
 ];
 
-/// What the keys of readers have in them.
+/// Part of the names of readers' keys.
 const READER: &str = ":rwlock_timeout:";
 
-/// Where `SCAN` begins, and what it says at the end.
+/// The first cursor of `SCAN`, and the cursor of the last reply.
 const START: &str = "0";
 
 impl Locks {
-    /// If `core` does not run, the first item is the error.
+    /// If `core` is not running, the first item is the error.
     pub(crate) fn new(core: Arc<ClientCore>, pattern: String) -> Self {
         let servers = core.running().map(|core| core.store.servers().into()).unwrap_or_default();
         let pages = KeyPages { servers, scan: Scan { cursor: START.to_owned(), pattern } };
         Self { core: Some(core), pages, keys: VecDeque::new(), unreadable: 0 }
     }
 
-    /// How many keys were left out so far because the server's user may not read them: they may be
+    /// Number of keys left out so far because the server's user may not read them. They may be
     /// locks or other data.
     #[must_use]
     pub fn unreadable(&self) -> u64 {
@@ -84,7 +84,8 @@ impl KeyPages {
         Self { servers, scan: Scan { cursor: START.to_owned(), pattern } }
     }
 
-    /// One page of keys of the present server; `None` at the end. An error ends that server's.
+    /// The next page of keys of the current server; `None` at the end. An error ends the scan of
+    /// the current server.
     pub(crate) fn next(&mut self, core: &ClientCore) -> Option<Result<Vec<String>, Error>> {
         let server = self.servers.front().copied()?;
         let answer = core.call_on_server(server, &self.scan);
@@ -97,7 +98,7 @@ impl KeyPages {
                 return Some(Err(error));
             }
         };
-        // A cursor that stands still would be read for ever.
+        // An unchanged cursor would be read for ever.
         if page.cursor == START || page.cursor == self.scan.cursor {
             self.servers.pop_front();
         }
@@ -107,7 +108,7 @@ impl KeyPages {
     }
 }
 
-/// For the message of an error.
+/// The pattern as a name, for the message of an error.
 fn pattern_as_name(pattern: &str) -> LockName {
     LockName::parse(pattern).unwrap_or_else(|_| LockName::any())
 }
@@ -128,7 +129,7 @@ impl Iterator for Locks {
                 let status = LockName::parse(&key).and_then(|name| status_of(&core, &name));
                 match status {
                     Ok(status) if status.kind.is_some() => return Some(Ok(status)),
-                    // Gone meanwhile, not a lock, or no name of one.
+                    // Gone meanwhile, not a lock, or no valid name.
                     Ok(_) | Err(Error::WrongType { .. } | Error::InvalidName { .. }) => {}
                     Err(error) if error.is_unreadable_key() => self.unreadable += 1,
                     Err(error) => return Some(Err(error)),

@@ -1,5 +1,5 @@
-//! What an operator asks the server: who holds a lock and who waits for it, which locks there are, who
-//! waits for whom. And a request to the holders to release a lock.
+//! An operator's queries to the server: the holders and waiters of a lock, the list of locks, the
+//! wait graph. Also requests to the holders to release a lock.
 
 pub(crate) mod ask;
 pub(crate) mod graph;

@@ -1,5 +1,9 @@
-//! Who holds a lock and who waits for it, as the server and the clients' records say
-//! (DESIGN: holders).
+//! The holders and waiters of a lock, from the server and the clients' records.
+//!
+//! The number in an owner contains the time since the client's start, and the client's record
+//! contains the label, the process and the start. So the uncontended acquire and release pay
+//! nothing for these queries. Waiters without a queue are counted by their subscriptions, of which
+//! each client has one: an exact count would cost a write for each waiter.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,10 +26,10 @@ use crate::ops::recognize::{Content, is_owner};
 use crate::ops::{KEPT, WRITE};
 use crate::store::retry::RetryPolicy;
 
-/// How many records of clients are read for one status.
+/// The maximum number of clients' records read for a status.
 const MOST_RECORDS: usize = 100;
 
-/// What is known of the holder of a lock: what [`Lock::holder`](crate::Lock::holder) returns.
+/// A holder of a lock, returned by [`Lock::holder`](crate::Lock::holder).
 ///
 /// ```
 /// use wheellock::{Client, HolderKind, Memory};
@@ -44,58 +48,60 @@ const MOST_RECORDS: usize = 100;
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Holder {
-    /// Its owner, as it is on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
-    /// returns there. A UUID of the client, and a number; Redisson's number is that of the thread.
-    /// It ends in `:kept` if the lock was released before its [shortest
-    /// time](crate::Lock::with_min_hold) was over.
+    /// The owner, as stored on the server and as returned by the holder's
+    /// [`LockGuard::owner`](crate::LockGuard::owner): a UUID of the client, and a number;
+    /// Redisson's number is the thread's id. The owner ends in `:kept` if the lock was released
+    /// before its [shortest time](crate::Lock::with_min_hold) was over.
     pub owner: String,
-    /// Which library it uses.
+    /// The library of the holder.
     pub kind: HolderKind,
-    /// The [label](crate::ClientBuilder::label) of its client. Unknown of Redisson's, of a client
-    /// that has had the lock for less than about a second, and of one that may not write its
-    /// record.
+    /// The [label](crate::ClientBuilder::label) of the holder's client. Unknown for Redisson, for a
+    /// client that has had the lock for less than about a second, and for a client that may not
+    /// write its record.
     pub label: Option<String>,
-    /// The process id of its client, where the label is known.
+    /// The process id of the holder's client, where the label is known.
     pub process: Option<u32>,
-    /// For how long it has held the lock, where the label is known: since it asked the server that
-    /// granted it, by the server's clock. For a fair lock, since its wait began. Threads that [hand
-    /// the lock over](crate::ClientBuilder::hand_over_budget) to each other are one holder. Of
-    /// another client, too short by the time that its record took to reach the server.
+    /// How long the holder has held the lock, where the label is known: since the granted request
+    /// was sent, by the server's clock. For a fair lock, since the wait began. Threads that [hand
+    /// over the lock](crate::ClientBuilder::hand_over_budget) among themselves are a single holder.
+    /// For another client, the time is too short by the time that the client's record took to reach
+    /// the server.
     #[cfg_attr(feature = "serde", serde(rename = "held_for_ms", serialize_with = "known_millis"))]
     pub held_for: Option<Duration>,
-    /// How long the lock is held unless it is renewed; [`Duration::MAX`] if its key has no expiry.
-    /// Readers of a read-write lock have one key, so this is the longest of them.
+    /// How long the lock is held unless renewed; [`Duration::MAX`] if the key has no expiry.
+    /// Readers of a read-write lock share a key, so for a reader this is the longest of their
+    /// times.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "remaining_ms", serialize_with = "finite_millis")
     )]
     pub remaining: Duration,
-    /// Whether the hold was watched, that is, renewed until it is released, when it was granted.
-    /// Unknown of Redisson's.
+    /// Whether the hold was granted as watched (renewed until the release). Unknown for Redisson.
     pub watched: Option<bool>,
-    /// Whether nobody may be inside: its client leaves locks [with
-    /// itself](crate::Lock::with_cache) between two uses. Of the holds of this client, whether it is
-    /// so now. False where the label is not known.
+    /// Whether the lock may be idle in the client's cache: the client [retains
+    /// locks](crate::Lock::with_cache) between two uses. For the holds of this client, whether the
+    /// hold is in the cache now. `false` where the label is not known.
     pub may_be_cached: bool,
-    /// How often it is nested. Of a hold whose release is under way it may be one too many.
+    /// The nesting count. For a hold whose release is in progress the count may be too large by
+    /// one.
     pub count: u32,
-    /// Whether it shares the lock with others: a reader of a read-write lock.
+    /// Whether the holder is a reader of a read-write lock, and so shares the lock.
     pub shared: bool,
 }
 
-/// The library that a holder uses, by its owner.
+/// The library of a holder, by the form of the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum HolderKind {
-    /// This one.
+    /// This library.
     Wheellock,
-    /// Redisson, or another program that speaks its protocol and has owners as Redisson writes
-    /// them: a UUID and a number.
+    /// Redisson, or another program with Redisson's protocol and Redisson's owners: a UUID and a
+    /// number.
     Redisson,
     /// A program with owners of another form, such as a port of Redisson to another language. A
-    /// hash with such owners is taken for a lock only if it has a time to live.
+    /// hash with such owners counts as a lock only if the key has a time to live.
     Unknown,
 }
 
@@ -109,7 +115,7 @@ impl fmt::Display for HolderKind {
     }
 }
 
-/// What waits for a lock: what [`Lock::waiters`](crate::Lock::waiters) returns.
+/// The waiters for a lock, returned by [`Lock::waiters`](crate::Lock::waiters).
 ///
 /// ```
 /// use wheellock::Client;
@@ -123,16 +129,16 @@ impl fmt::Display for HolderKind {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Waiters {
-    /// Threads of this client that wait.
+    /// Number of waiting threads of this client.
     pub here: usize,
-    /// Waiters elsewhere. In the queue of a fair lock each thread counts. Of other locks, each
-    /// client counts once, however many of its threads wait: those that are subscribed to the
-    /// lock's messages on this server, a moment longer than they wait. A `simple_lock` and a
-    /// `spin_lock` have no messages, and nobody knows who polls. `None` if the server does not say:
-    /// in memory, and if the user lacks the permission `pubsub|numsub`.
+    /// Number of waiters elsewhere. In the queue of a fair lock each thread counts. For other
+    /// locks, each client counts once, with any number of waiting threads, while the client is
+    /// subscribed to the lock's messages on this server: a moment longer than its threads wait. A
+    /// `simple_lock` and a `spin_lock` have no messages, and their pollers are unknown. `None` if
+    /// the server does not say: in memory, and if the user lacks the permission `pubsub|numsub`.
     pub elsewhere: Option<usize>,
-    /// The queue of a fair lock, the next one first, up to 1,000. One that has died stays in it
-    /// until its turn comes.
+    /// The queue of a fair lock, the next waiter first, up to 1,000. A dead waiter stays in the
+    /// queue until its turn.
     pub queue: Vec<QueuedOwner>,
 }
 
@@ -151,40 +157,40 @@ pub struct Waiters {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct QueuedOwner {
-    /// The owner that the hold will have.
+    /// The owner of the future hold.
     pub owner: String,
-    /// Which library it uses.
+    /// The library of the waiter.
     pub kind: HolderKind,
-    /// The label of its client, as in [`Holder::label`].
+    /// The label of the waiter's client, as in [`Holder::label`].
     pub label: Option<String>,
-    /// For how long it has waited, where the label is known. Of another client, too short by the
-    /// time that its record took to reach the server.
+    /// How long the thread has waited, where the label is known. For another client, the time is
+    /// too short by the time that the client's record took to reach the server.
     #[cfg_attr(feature = "serde", serde(rename = "waits_for_ms", serialize_with = "known_millis"))]
     pub waits_for: Option<Duration>,
 }
 
-/// Of what kind a lock is, as its keys on the server show.
+/// The kind of a lock, as far as visible from the keys on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LockKind {
-    /// A [`lock`](crate::Client::lock), or one of those with the same keys.
+    /// A [`lock`](crate::Client::lock), or a lock of another kind with the same keys.
     Lock,
-    /// A [`fair_lock`](crate::Client::fair_lock) that others wait for. Without waiters it looks
+    /// A [`fair_lock`](crate::Client::fair_lock) with waiters. Without waiters a fair lock looks
     /// like a `lock`.
     Fair,
-    /// A [`fenced_lock`](crate::Client::fenced_lock), or a lock whose guard has
-    /// [drawn a token](crate::LockGuard::draw_token): there is a counter of tokens.
+    /// A [`fenced_lock`](crate::Client::fenced_lock), or a lock whose guard has [drawn a
+    /// token](crate::LockGuard::draw_token): there is a counter of tokens.
     Fenced,
     /// A [`read_write_lock`](crate::Client::read_write_lock).
     ReadWrite,
     /// A [`simple_lock`](crate::Client::simple_lock).
     Simple,
-    /// An [`expirable_semaphore`](crate::Client::expirable_semaphore) that has lent permits.
+    /// An [`expirable_semaphore`](crate::Client::expirable_semaphore) with acquired permits.
     ExpirableSemaphore,
     /// A number: a [`semaphore`](crate::Client::semaphore), a
-    /// [`count_down_latch`](crate::Client::count_down_latch), or one of another program.
+    /// [`count_down_latch`](crate::Client::count_down_latch), or a number of another program.
     Number,
 }
 
@@ -202,8 +208,7 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// All that is known of the lock of one name: what [`Client::status`](crate::Client::status)
-/// returns.
+/// The status of a lock, returned by [`Client::status`](crate::Client::status).
 ///
 /// ```
 /// use wheellock::{Client, LockKind};
@@ -222,21 +227,21 @@ impl fmt::Display for LockKind {
 pub struct LockStatus {
     /// The full name.
     pub name: String,
-    /// `None` if nobody holds it, and nobody waits in its queue.
+    /// `None` if the lock has no holder, and no waiter in the queue.
     pub kind: Option<LockKind>,
-    /// Its holders, up to 1,000 of them. Several are readers. Of a semaphore they are not known.
+    /// The holders, up to 1,000. Several holders are readers. Unknown for a semaphore.
     pub holders: Vec<Holder>,
-    /// How many there are.
+    /// The number of all holders.
     pub holder_count: usize,
-    /// The value, if it is a [`LockKind::Number`] or an expirable semaphore: free permits, or a
-    /// latch's count.
+    /// The value, for a [`LockKind::Number`] or an expirable semaphore: free permits, or a latch's
+    /// count.
     pub number: Option<i64>,
-    /// Who waits.
+    /// The waiters.
     pub waiters: Waiters,
 }
 
 impl LockStatus {
-    /// The channel whose messages report changes of it.
+    /// The channel whose messages report changes of the lock.
     fn channel(&self, name: &LockName) -> Arc<str> {
         match self.kind {
             Some(LockKind::ReadWrite) => name.read_write_channel(),
@@ -245,8 +250,8 @@ impl LockStatus {
         }
     }
 
-    /// Whether something else has come about, and not only time has passed. The number of waiters
-    /// elsewhere is left out.
+    /// Whether something has changed, not counting the passage of time. The number of waiters
+    /// elsewhere is not compared.
     fn differs(&self, before: &Self) -> bool {
         let owners = |status: &Self| {
             let mut owners: Vec<_> = status
@@ -268,7 +273,8 @@ impl LockStatus {
     }
 }
 
-/// Waits until the status of `name` differs from `before`. `None` if it did not in that time.
+/// Waits until the status of `name` differs from `before`. `None` if the wait ends without a
+/// change.
 pub(crate) fn next_change(
     core: &Arc<ClientCore>,
     name: &LockName,
@@ -281,14 +287,14 @@ pub(crate) fn next_change(
     Ok(wait_for(core, request, &mut look)?.granted)
 }
 
-/// Whether the status differs from an earlier one.
+/// Succeeds when the status differs from an earlier status.
 struct ChangeTry<'a> {
     core: &'a Arc<ClientCore>,
     name: &'a LockName,
     before: &'a LockStatus,
     wait: WaitSpec<'a>,
-    /// How many waited elsewhere at the last look. While this client's own subscription begins or
-    /// ends, it may count among them. So a new number has to be seen twice.
+    /// Number of waiters elsewhere at the last inspection. While this client's own subscription
+    /// begins or ends, the number may include this client. So a new number has to be seen twice.
     last: Option<usize>,
 }
 
@@ -307,7 +313,7 @@ impl Try for ChangeTry<'_> {
     }
 }
 
-/// Asks the server about `name`. An error if its key has something else.
+/// Queries the status of `name`. [`Error::WrongType`] if the key contains no lock.
 pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockStatus, Error> {
     status_within(core, name, WaitSpec::ONE_TRY)
 }
@@ -349,7 +355,7 @@ pub(crate) fn status_within(
     Ok(LockStatus { name, kind, holders, holder_count, number, waiters })
 }
 
-/// The kind, and the number that it may be. `None` if it is neither a lock nor free.
+/// The kind, and the value of a number. `None` if the key contains foreign data.
 fn kind_of(inspected: &Inspected) -> Option<(Option<LockKind>, Option<i64>)> {
     let is_queued = !inspected.queue.is_empty();
     match &inspected.content {
@@ -371,7 +377,7 @@ fn kind_of(inspected: &Inspected) -> Option<(Option<LockKind>, Option<i64>)> {
     }
 }
 
-/// Who waits, here and elsewhere.
+/// The waiters here and elsewhere.
 fn waiters(
     core: &ClientCore,
     name: &LockName,
@@ -398,7 +404,7 @@ fn waiters(
     }
 }
 
-/// The clients of one status, each of whose records is read once.
+/// The clients of a status. The record of each is read once.
 struct Clients<'a> {
     core: &'a ClientCore,
     name: &'a LockName,
@@ -431,8 +437,8 @@ impl Clients<'_> {
         })
     }
 
-    /// Whether nobody may be inside, of a holder whose client caches locks. Of the own holds this is
-    /// known.
+    /// Whether a hold of a client with a cache may be idle in the cache. For this client's own
+    /// holds the answer is exact.
     fn may_be_cached(&self, owner: &str) -> bool {
         let own = self.core.holds.of_name(self.name);
         let own = own.iter().find(|hold| hold.owner.to_string() == owner);
@@ -456,8 +462,8 @@ impl Clients<'_> {
         } else if self.known.len() < MOST_RECORDS {
             let read = ReadRecord(record_key(owner.client));
             match self.core.ask_within(&read, self.name, self.wait) {
-                // Another program's key, or one that this user may not read: only the label is
-                // not known.
+                // Another program's key, or a key that this user may not read: only the label is
+                // unknown.
                 Err(Error::WrongType { .. }) => None,
                 Err(error) if error.is_unreadable_key() => None,
                 record => record?,
@@ -469,7 +475,8 @@ impl Clients<'_> {
         Ok(record)
     }
 
-    /// The record of this client, which need not have written it.
+    /// The record of this client, built without the server, as the client need not have written the
+    /// record yet.
     fn own_record(&self) -> Record {
         let age = self.core.now().saturating_duration_since(self.core.id.started());
         Record {
@@ -491,7 +498,7 @@ fn kind_of_holder(owner: &str, parsed: Option<OwnerText<'_>>) -> HolderKind {
     }
 }
 
-/// How long ago the owner was drawn.
+/// Time since the owner was drawn.
 fn since(owner: Option<OwnerText<'_>>, record: Option<&Record>) -> Option<Duration> {
     let (drawn, _) = owner?.drawn?;
     Some(record?.age.saturating_sub(drawn))

@@ -23,8 +23,8 @@ use crate::store::{Access, Location, Memory};
 
 impl Client {
     /// Connects to a server, to the master of [sentinels](ClientBuilder::sentinels), or to a
-    /// [cluster](ClientBuilder::cluster), with default settings. The URL is that of
-    /// [`ClientBuilder::url`].
+    /// [cluster](ClientBuilder::cluster), with default settings. [`ClientBuilder::url`] describes
+    /// the URL.
     ///
     /// # Errors
     ///
@@ -37,14 +37,14 @@ impl Client {
         Self::builder().url(url).build()
     }
 
-    /// A client of a new, empty lock server inside this process, for tests and first steps. It
-    /// excludes only threads of this process. To share one server between clients, build them with
-    /// one [`Memory`].
+    /// A client of a new, empty lock server inside this process, for tests and first steps. The
+    /// locks exclude only threads of this process. To share a server between clients, build them
+    /// with the same [`Memory`].
     ///
     /// # Panics
     ///
-    /// If the operating system refuses a thread. [`builder`](Self::builder) returns that as an
-    /// error.
+    /// If the operating system refuses a thread. [`builder`](Self::builder) returns an error
+    /// instead.
     #[must_use]
     pub fn in_memory() -> Self {
         match Self::builder().in_memory(&Memory::new()).build() {
@@ -83,7 +83,7 @@ pub struct ClientBuilder {
     tls: Option<TlsSettings>,
     clock: Option<Arc<dyn Clock>>,
     settings: Settings,
-    /// Parsed when the client is built, as not every time is a lease.
+    /// Validated when the client is built, as not every duration is a lease.
     watchdog_lease: Option<Duration>,
     foreign_watchdog: Option<Duration>,
     connects_lazily: bool,
@@ -95,11 +95,11 @@ pub struct ClientBuilder {
 #[derive(Clone, Debug)]
 enum Server {
     Memory(Memory),
-    /// Parsed, so that `Debug` shows no password.
+    /// Parsed, lest `Debug` show a password.
     Url(Box<Result<Location, Error>>),
 }
 
-// A panic cannot leave it half changed: its methods take it and give it back.
+// A panic cannot leave a half-changed builder: the methods take and return the builder by value.
 impl UnwindSafe for ClientBuilder {}
 impl RefUnwindSafe for ClientBuilder {}
 
@@ -113,38 +113,39 @@ impl ClientBuilder {
     ///   are the master's.
     /// * `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`: a
     ///   [cluster](Self::cluster), of which some nodes are given.
-    /// * `rediss://` or `valkeys://`, also with `-sentinel` or `-cluster`: the same over TLS. It
+    /// * `rediss://` or `valkeys://`, also with `-sentinel` or `-cluster`: the same over TLS. TLS
     ///   needs the cargo feature `tls`; the builder's `tls` sets the trusted certificates.
     /// * `unix:///path/of/socket[?db=database&user=user&pass=password]`, or `redis+unix://`: a Unix
     ///   socket, where the platform has them.
     ///
-    /// Only the URL of a Unix socket has parameters: `db`, `user` and `pass`. Any other parameter
-    /// is an [`Error::InvalidUrl`] that names it, of [`build`](Self::build). So is a wrong scheme,
-    /// host, port or database. No error contains the password.
+    /// Only the URL of a Unix socket has parameters: `db`, `user` and `pass`. For any further
+    /// parameter [`build`](Self::build) returns an [`Error::InvalidUrl`] with the parameter's name;
+    /// also for a wrong scheme, host, port or database. No error contains the password.
     ///
     /// In a user, a password or a path, a character with a meaning in URLs is percent-encoded: `/`
-    /// as `%2F`, `#` as `%23`, `?` as `%3F`. A password is better not part of the URL: use
-    /// [`credentials`](Self::credentials). A user without either is an error.
+    /// as `%2F`, `#` as `%23`, `?` as `%3F`. A password should not be part of the URL: use
+    /// [`credentials`](Self::credentials). A user with neither a password nor credentials is an
+    /// error.
     pub fn url(mut self, url: &str) -> Self {
         self.server = Some(Server::Url(Box::new(Location::parse(url))));
         self
     }
 
-    /// The user and the password, asked for at each connect, so that a password may change while
-    /// the client runs. They replace those of the URL; without a user, the URL's is used. A second
-    /// call replaces the first.
+    /// A function with the user and the password as result, called at each connect, so a password
+    /// may change while the client runs. The result replaces the URL's user and password; without a
+    /// user in the result, the URL's user remains. A second call replaces the first.
     ///
     /// `ask` runs on a separate thread, `lock-connect`, one call at a time for each server, with no
-    /// lock of the client held. Callers that connect meanwhile share its result. They wait
-    /// for it no longer than for the connection, so it may block; if it never returns, no
-    /// connection is made. An error or a panic of `ask` is an [`Error::Unreachable`] with the
-    /// error's text, which is transient: the next connect asks again. `ask` must not use this
-    /// client, as that may wait for a connection.
+    /// lock of the client held. Callers that connect meanwhile share the result. They wait no
+    /// longer for the result than for the connection, so `ask` may block; if `ask` never returns,
+    /// no connection is made. An error or a panic of `ask` is an [`Error::Unreachable`] with the
+    /// error's text, which is transient: the next connect calls `ask` again. `ask` must not use
+    /// this client: such a call may wait for a connection.
     ///
     /// Earlier connections keep their user: the client sends no second `AUTH` on a connection. When
-    /// the server closes such a connection, as services do when a token ends, or answers `NOAUTH` or
-    /// `WRONGPASS`, a new one asks again, and what was under way is sent once more. A token must be
-    /// valid when `ask` returns it.
+    /// the server closes such a connection, as services do when a token expires, or answers
+    /// `NOAUTH` or `WRONGPASS`, a new connection calls `ask` again, and commands in flight are sent
+    /// once more. A token must be valid when `ask` returns.
     ///
     /// ```no_run
     /// use wheellock::{Client, Credentials};
@@ -166,22 +167,23 @@ impl ClientBuilder {
         self
     }
 
-    /// The master that these sentinels know under the name `master`. Each sentinel is `host` or
+    /// The master with the name `master`, found through these sentinels. Each sentinel is `host` or
     /// `host:port`; the default port is 26379. For a user, a password or a database of the master
     /// use [`url`](Self::url).
     ///
-    /// One sentinel that answers is enough; the others are learned from it. They are asked for the
-    /// master's address when the client is built and whenever the master cannot be reached. One is
-    /// subscribed to, and each of the others is asked every few seconds. The master is asked for
-    /// its role at each connect and every 2 s. After a failover every connection to the old master
-    /// is closed, and nothing is written to it any more. Calls go on at the new master, waiters ask
-    /// there, and every hold is verified there within seconds. A hold that the new master does not
-    /// know is lost, and reported. See [the guide](crate::guide::sentinel) for what a failover can
-    /// do.
+    /// A single sentinel that answers is enough, and lists the remaining sentinels. The sentinels
+    /// are asked for the master's address when the client is built and whenever the master cannot
+    /// be reached. The client subscribes to a single sentinel, and polls each remaining sentinel
+    /// every few seconds. The client asks the master for the role at each connect and every 2 s.
+    /// After a failover the client closes every connection to the old master, and writes nothing
+    /// there any more. Calls continue at the new master, waiters retry there, and every hold is
+    /// verified there within seconds. A hold unknown to the new master is lost, and reported. See
+    /// [the guide](crate::guide::sentinel) for the effects of a failover.
     ///
-    /// The client has one more thread, `lock-topology`, one more connection to the master, and one
-    /// to each sentinel. Wrong values are an [`Error::InvalidUrl`] of [`build`](Self::build). The
-    /// master's user needs `ROLE`, that of the sentinels `SENTINEL` and `SUBSCRIBE`.
+    /// The client has an additional thread, `lock-topology`, an additional connection to the
+    /// master, and a connection to each sentinel. Wrong values are an [`Error::InvalidUrl`] of
+    /// [`build`](Self::build). The master's user needs `ROLE`, the sentinels' user `SENTINEL` and
+    /// `SUBSCRIBE`.
     ///
     /// ```no_run
     /// use wheellock::Client;
@@ -197,16 +199,17 @@ impl ClientBuilder {
         self
     }
 
-    /// The user, unless it is the default one, and the password for the sentinels. They differ from
-    /// the master's.
+    /// The user, unless the default user is meant, and the password for the sentinels. They are
+    /// independent of the master's.
     pub fn sentinel_credentials(mut self, username: Option<&str>, password: &str) -> Self {
         self.sentinel_access = Some(Access::new(username, password));
         self
     }
 
-    /// A cluster: `redis://` URLs of some of its nodes, as for [`url`](Self::url). The first that
-    /// answers names the others, so one is enough while it is up. User and password are those of
-    /// the first URL. A cluster has only database 0. See [the guide](crate::guide::cluster).
+    /// A cluster: `redis://` URLs of some nodes, as for [`url`](Self::url). The first node that
+    /// answers lists the rest, so a single URL is enough while the node is up. User and password
+    /// are taken from the first URL. A cluster has only database 0. See [the
+    /// guide](crate::guide::cluster).
     ///
     /// ```no_run
     /// use wheellock::Client;
@@ -219,16 +222,16 @@ impl ClientBuilder {
         self
     }
 
-    /// The server of a connection as the [`redis`] crate describes it: a
-    /// [`redis::ConnectionInfo`], a [`redis::ConnectionAddr`], a URL. For programs that use that
-    /// crate too, or read its settings.
+    /// The server, as a connection description of the [`redis`] crate: a [`redis::ConnectionInfo`],
+    /// a [`redis::ConnectionAddr`], or a URL. For programs that also use the `redis` crate, or read
+    /// its settings.
     ///
-    /// Taken are the host and the port, or the path of the Unix socket; whether the connection is
-    /// encrypted; the database, the user and the password. The protocol and the settings of the
-    /// socket are this client's own. The builder's `tls` gives certificates.
+    /// The client takes the host and the port, or the path of the Unix socket; whether the
+    /// connection is encrypted; the database, the user and the password. The protocol and the
+    /// socket settings are this client's own. The builder's `tls` sets certificates.
     ///
-    /// What cannot be taken is an [`Error::InvalidUrl`] of [`build`](Self::build): a connection
-    /// with certificates, one that does not verify the server, or over TLS without the cargo feature
+    /// [`build`](Self::build) returns an [`Error::InvalidUrl`] for a connection with certificates,
+    /// for a connection that does not verify the server, and for TLS without the cargo feature
     /// `tls`.
     ///
     /// ```no_run
@@ -249,27 +252,27 @@ impl ClientBuilder {
         self
     }
 
-    /// The certificates that the client trusts over TLS, and its own. Unless set, it trusts the
-    /// system's root certificates and has none of its own. An error of [`build`](Self::build) if
-    /// the URL is not one for TLS.
+    /// The certificates trusted over TLS, and the client's own certificate. By default the client
+    /// trusts the system's root certificates and has no certificate. [`build`](Self::build) returns
+    /// an error if the URL is not for TLS.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, settings: TlsSettings) -> Self {
         self.tls = Some(settings);
         self
     }
 
-    /// A server inside this process. Its clock is the client's, unless [`clock`](Self::clock) is
-    /// set.
+    /// A server inside this process. The server's clock is also the client's, unless
+    /// [`clock`](Self::clock) is set.
     pub fn in_memory(mut self, memory: &Memory) -> Self {
         self.server = Some(Server::Memory(memory.clone()));
         self
     }
 
     /// A prefix for every name of this client: with `orders-service:` the name `42` is the lock
-    /// `orders-service:42`. Empty unless set. Redisson's `NameMapper`.
+    /// `orders-service:42`. Empty by default. Redisson's `NameMapper`.
     ///
-    /// With it, services that share a server do not collide, and a user of the server can be
-    /// restricted to the keys of one service. [`Client::with_prefix`] appends another, and
+    /// With a prefix, services that share a server do not collide, and a user of the server can be
+    /// restricted to the keys of a service. [`Client::with_prefix`] appends a further prefix, and
     /// describes prefixes and braces in them.
     ///
     /// ```
@@ -285,12 +288,12 @@ impl ClientBuilder {
         self
     }
 
-    /// The lease of watched holds, which is renewed every third of it. 30 s unless set; at least
-    /// 100 ms.
+    /// The lease of watched holds, renewed every third of the lease. 30 s by default; at least 100
+    /// ms.
     ///
     /// A longer lease survives longer pauses of the process and outages of the server. A shorter
-    /// one frees the locks of a dead process sooner. Behind sentinels and in a cluster it should be
-    /// at least three times as long as a failover takes: two minutes with Sentinel's default
+    /// lease frees the locks of a dead process sooner. Behind sentinels and in a cluster the lease
+    /// should be at least three times as long as a failover: two minutes with Sentinel's default
     /// `down-after-milliseconds` of 30 s, one minute with a cluster's default
     /// `cluster-node-timeout` of 15 s.
     pub fn watchdog_lease(mut self, lease: Duration) -> Self {
@@ -298,10 +301,10 @@ impl ClientBuilder {
         self
     }
 
-    /// The watchdog lease of other programs that share this server's read-write locks: Redisson's
-    /// `lockWatchdogTimeout`. 30 s unless set, as in Redisson; at least 100 ms. Their renewal of a
-    /// read lock may shorten the key's time to live to it, so every reader of this client is
-    /// renewed every third of it. See [`ReadWriteLock`](crate::ReadWriteLock).
+    /// The watchdog lease of foreign programs that share this server's read-write locks: Redisson's
+    /// `lockWatchdogTimeout`. 30 s by default, as in Redisson; at least 100 ms. When such a program
+    /// renews a read lock, the key's time to live may shrink to this lease, so every reader of this
+    /// client is renewed every third of this lease. See [`ReadWriteLock`](crate::ReadWriteLock).
     ///
     /// ```
     /// use std::time::Duration;
@@ -318,33 +321,33 @@ impl ClientBuilder {
         self
     }
 
-    /// How long one attempt at a command may take. 3 s unless set; between 10 ms and 10 minutes. A
-    /// call retries for at most twice as long. If the server does not answer, the call ends at most
-    /// 100 ms later than that, as [every call](crate#what-a-holder-may-rely-on) does.
+    /// The timeout of a single attempt at a command. 3 s by default; between 10 ms and 10 minutes.
+    /// A call retries for at most twice as long. If the server does not answer, the call returns at
+    /// most 100 ms later, as [every call](crate#what-a-holder-may-rely-on) does.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.settings.command_timeout = timeout;
         self
     }
 
-    /// The maximum of connections that calls have to the server, or to each node of a cluster: 1 to
-    /// 64. Unless set, 6 to a server that is near, and 16 to one with a round trip of more than 150
+    /// The maximum number of connections for calls to the server, or to each node of a cluster: 1
+    /// to 64. By default 6 to a near server, and 16 to a server with a round trip of more than 150
     /// µs.
     ///
     /// A connection is opened when a call finds all in use, and closed after a minute without need.
-    /// While all are in use, calls wait, and whoever gets a connection next sends up to 15 others
-    /// along. So a higher number hardly makes a program faster.
+    /// While all are in use, calls wait, and the next call to get a connection also sends up to 15
+    /// waiting calls. So a higher maximum hardly makes a program faster.
     ///
-    /// Beside them, the renewals and the messages to waiting threads have one connection each. With
-    /// [`replica_acks`](Self::replica_acks), each acquire that waits for replicas has one alone: up
-    /// to as many again.
+    /// The renewals and the messages to waiting threads each have a separate connection. With
+    /// [`replica_acks`](Self::replica_acks), each acquire that waits for replicas has an exclusive
+    /// connection: up to as many again.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.connections = Some(connections);
         self
     }
 
-    /// The maximum of holds that one script renews: normally `keys`, and `keys_behind` when more
-    /// than forty such scripts are due at once, as after an outage. 25 and 100 unless set; at least
-    /// 1 and at most 1000, and `keys_behind` not less than `keys`.
+    /// The maximum number of holds per renewal script: normally `keys`, and `keys_behind` when more
+    /// than forty such scripts are due at the same time, as after an outage. 25 and 100 by default;
+    /// at least 1 and at most 1000, and `keys_behind` not less than `keys`.
     ///
     /// The server does nothing else while a script runs. A larger number costs server and client
     /// less in total, but delays other callers for longer.
@@ -354,46 +357,47 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a watched hold is renewed at most: no renewal makes it valid beyond `longest` after
-    /// its grant. It ends with its lease, as lost with
+    /// The maximum time for which a watched hold is renewed: no renewal makes a hold valid beyond
+    /// `longest` after its grant. The hold ends with its lease, as lost with
     /// [`LostReason::Expired`](crate::LostReason::Expired), between `longest` and a third of the
-    /// lease earlier. Without a limit unless set; at least the watchdog lease.
+    /// lease earlier. No limit by default; at least the watchdog lease.
     ///
-    /// It frees the lock of a thread that hangs while its process lives, and the lock of a guard
-    /// that was forgotten, by [`mem::forget`](std::mem::forget) or in a cycle of references: such a
-    /// hold is renewed for ever without a limit. It does not affect holds with a lease of their
-    /// own, nor what a holder [asks for](crate::LockGuard::extend) itself.
+    /// The limit frees the lock of a thread that hangs while its process lives, and the lock of a
+    /// leaked guard, by [`mem::forget`](std::mem::forget) or in a cycle of references: without a
+    /// limit such a hold is renewed for ever. The limit affects neither holds with an explicit
+    /// lease, nor an [extension](crate::LockGuard::extend) by the holder.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings.max_hold = Some(longest);
         self
     }
 
-    /// Calls `callback` once for each hold that is lost, however that is noticed: by the watchdog,
-    /// by a guard's `check` or `unlock`, or by a `lock` whose grant came too late. A hold that
-    /// [`shutdown`](Client::shutdown) releases is not lost. A second call replaces the first.
+    /// Calls `callback` once for each lost hold, however the loss is detected: by the watchdog, by
+    /// a guard's `check` or `unlock`, or by a `lock` whose grant came too late. A hold released by
+    /// [`shutdown`](Client::shutdown) is not lost. A second call replaces the first.
     ///
-    /// It runs on the thread `lock-callbacks`, one report at a time, with no lock of the client
-    /// held. It may block, call the client and drop its last handle. Meanwhile up to 65,536 reports
-    /// wait; those beyond are counted ([`Stats::unreported`](crate::Stats::unreported)). A panic is
-    /// caught and counted ([`Stats::callback_panics`](crate::Stats::callback_panics)). A callback
-    /// that owns a handle of its client keeps the client alive.
+    /// The callback runs on the thread `lock-callbacks`, for a single report at a time, with no
+    /// lock of the client held. A callback may block, call the client and drop its last handle.
+    /// Meanwhile up to 65,536 reports are queued; further reports are counted
+    /// ([`Stats::unreported`](crate::Stats::unreported)). A panic is caught and counted
+    /// ([`Stats::callback_panics`](crate::Stats::callback_panics)). A callback that owns a handle
+    /// of its client keeps the client alive.
     ///
     /// On a [`ManualClock`](crate::ManualClock) the callback has run when `advance` returns, unless
-    /// it waits for a time of that clock, as a timed wait for a lock does; then it goes on when the
-    /// clock reaches that time. It must not move the clock, and must not wait for anything that
-    /// happens only after `advance` has returned: `advance` panics when it has waited 30 seconds
-    /// for a callback.
+    /// the callback waits for a time of this clock, as a timed wait for a lock does; then the
+    /// callback continues when the clock reaches the time. The callback must not move the clock,
+    /// and must not wait for anything that happens only after `advance` has returned: `advance`
+    /// panics when it has waited 30 seconds for a callback.
     pub fn on_lost(mut self, callback: impl Fn(&LostLock) + Send + Sync + 'static) -> Self {
         self.callbacks.lost = Some(Arc::new(callback));
         self
     }
 
-    /// Calls `callback` once for each hold that has lasted for `long`, counted from before its
-    /// acquire was sent. It is called at most a third of the lease late if the hold is watched, and
-    /// at most a tick late if not. A hold that is released or lost before is not reported. `long`
-    /// must be more than zero. A second call replaces the first.
+    /// Calls `callback` once for each hold after a duration of `long`, counted from before the
+    /// acquire was sent. The call is at most a third of the lease late for a watched hold, and at
+    /// most a tick late otherwise. A hold released or lost before is not reported. `long` must be
+    /// more than zero. A second call replaces the first.
     ///
-    /// It runs as that of [`on_lost`](Self::on_lost) does.
+    /// The callback runs as described at [`on_lost`](Self::on_lost).
     pub fn on_long_hold(
         mut self,
         long: Duration,
@@ -404,44 +408,45 @@ impl ClientBuilder {
         self
     }
 
-    /// Calls `callback` when something about the server endangers locks or delays waiters,
-    /// including what was noticed while the client was built. A second call replaces the first.
+    /// Calls `callback` when something about the server endangers locks or delays waiters, also for
+    /// problems found while the client was built. A second call replaces the first.
     ///
-    /// It runs as that of [`on_lost`](Self::on_lost) does.
+    /// The callback runs as described at [`on_lost`](Self::on_lost).
     pub fn on_warning(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.callbacks.warning = Some(Arc::new(callback));
         self
     }
 
-    /// Makes a server that may evict locks an [`Error::Eviction`] of [`build`](Self::build),
-    /// instead of a [`Warning::Eviction`]. If the server does not tell, because `INFO` is refused,
-    /// it is neither.
+    /// Makes possible eviction of locks by the server an [`Error::Eviction`] of
+    /// [`build`](Self::build), instead of a [`Warning::Eviction`]. If the server refuses `INFO`, so
+    /// that the policy is unknown, `build` reports neither.
     pub fn refuse_eviction(mut self) -> Self {
         self.settings.refuse_eviction = true;
         self
     }
 
-    /// Requires that `replicas` of the server's replicas acknowledge whatever is granted, within
+    /// Requires acknowledgement of each grant by `replicas` of the server's replicas within
     /// `timeout`: after each acquire of a lock or of permits, and each drain of a semaphore, the
-    /// server has to `WAIT` for them. If fewer acknowledge, what was granted is given back, and the
-    /// acquire is an [`Error::NotReplicated`], which is transient. Unless set, replicas are not
-    /// waited for.
+    /// server has to `WAIT` for them. If fewer acknowledge, the grant is given back, and the
+    /// acquire is an [`Error::NotReplicated`], which is transient. By default no replicas are
+    /// awaited.
     ///
     /// **This narrows the window in which a failover loses a lock, and does not close it.** A
-    /// replica that did not acknowledge may be promoted. One that did may have lost the lock since,
-    /// or may have missed its renewals. Where there must never be two holders, use a
+    /// replica that did not acknowledge may be promoted. A replica that did may have lost the lock
+    /// since, or may have missed its renewals. Where there must never be two holders, use a
     /// [`fenced_lock`](Client::fenced_lock) and a resource that checks the tokens, or a
     /// [`RedLock`](crate::RedLock) on independent servers.
     ///
-    /// It costs one round trip between server and replica for each acquire, during which the
-    /// connection is busy. While replicas are missing, each attempt takes `timeout`, even one that
-    /// finds the lock taken, whose result it does not change. A server checks the limit about ten
-    /// times a second, so it may take somewhat longer; but the wait is within the time of the
-    /// caller, and a lease counts from before all of it. Renewals, releases, nested guards, and
-    /// what is set rather than acquired, such as the number of permits, are not waited for.
+    /// The cost is a round trip between server and replica for each acquire, during which the
+    /// connection is busy. While replicas are missing, each attempt takes `timeout`, even an
+    /// attempt that finds the lock taken, whose result does not change. A server checks the limit
+    /// about ten times a second, so a `WAIT` may take somewhat longer; but the wait is within the
+    /// caller's time, and a lease counts from before the whole exchange. Renewals, releases, nested
+    /// guards, and values which are set rather than acquired, such as the number of permits, do not
+    /// wait for replicas.
     ///
-    /// `replicas` is a number of at least one, or [`Replicas::AllConnected`], which also asks `ROLE`.
-    /// `timeout` is at least 1 ms, and at most half of the [command
+    /// `replicas` is a number of at least 1, or [`Replicas::AllConnected`], which also sends
+    /// `ROLE`. `timeout` is at least 1 ms, and at most half of the [command
     /// timeout](Self::command_timeout). Without `WAIT` on the server or for its user, every acquire
     /// is an [`Error::Refused`], with nothing held. A server in memory has no replicas.
     ///
@@ -459,11 +464,11 @@ impl ClientBuilder {
         self
     }
 
-    /// As [`replica_acks`](Self::replica_acks), and a replica acknowledges only what is in its
+    /// As [`replica_acks`](Self::replica_acks), but a replica acknowledges only writes in the
     /// append-only file: a grant survives a failover to a replica that was restarted meanwhile.
     ///
-    /// The server needs `WAITAOF`, of Redis 7.2 and later, and each replica that counts
-    /// `appendonly yes`. Without `WAITAOF` on the server or for its user, every acquire is an
+    /// The server needs `WAITAOF`, of Redis 7.2 and later, and each counted replica `appendonly
+    /// yes`. Without `WAITAOF` on the server or for its user, every acquire is an
     /// [`Error::Refused`], with nothing held. With `appendfsync everysec` a replica acknowledges
     /// about once a second, and each acquire takes as long.
     ///
@@ -485,14 +490,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether dropping a guard waits for the server's reply, for at most one
-    /// [command timeout](Self::command_timeout). Not unless set.
+    /// Whether dropping a guard waits for the server's reply, for at most the [command
+    /// timeout](Self::command_timeout). `false` by default.
     ///
     /// Without the wait, dropping a guard ends the hold in this process, sends the release and
-    /// returns when the operating system has it. The server runs it about half a round trip later,
-    /// and before any later acquire of this client. [The guide](crate::guide::dropping) describes
-    /// what other processes see, and what happens when the process ends. A release that must be
-    /// known to have been done is an [`unlock`](crate::LockGuard::unlock), which waits in any case.
+    /// returns when the operating system has accepted the bytes. The server runs the release about
+    /// half a round trip later, and before any later acquire of this client. [The
+    /// guide](crate::guide::dropping) describes the view of concurrent processes, and the effect of
+    /// a process exit. To know that a release was done, use [`unlock`](crate::LockGuard::unlock),
+    /// which waits in any case.
     ///
     /// ```
     /// use wheellock::{Client, Memory};
@@ -506,17 +512,18 @@ impl ClientBuilder {
         self
     }
 
-    /// Makes [`build`](Self::build) succeed while the server is down: it sends nothing, and the
-    /// first call connects, within the time that it has. So a program can start before its server.
-    /// A wrong URL, setting or certificate is still an error of `build`.
+    /// Makes [`build`](Self::build) succeed while the server is down: `build` sends nothing, and
+    /// the first call connects, within its own time limit. So a program can start before its
+    /// server. A wrong URL, setting or certificate is still an error of `build`.
     ///
-    /// What `build` returns otherwise, the calls return: [`Error::Unreachable`] until the server is
-    /// there, [`Error::Authentication`] for a wrong password. [`Client::ping`] shows it without a
-    /// lock. [`Stats::connections_made`](crate::Stats::connections_made) is zero until there was a
-    /// connection. Warnings about the server come with the first hold, within seconds.
+    /// The remaining errors of `build` are returned by the calls: [`Error::Unreachable`] until the
+    /// server is up, [`Error::Authentication`] for a wrong password. [`Client::ping`] tests the
+    /// connection without a lock. [`Stats::connections_made`](crate::Stats::connections_made) is
+    /// zero until the first connection. Warnings about the server arrive with the first hold,
+    /// within seconds.
     ///
-    /// With [`refuse_eviction`](Self::refuse_eviction) it is an [`Error::InvalidSetting`] of
-    /// `build`, as only a server that is asked can be refused.
+    /// With [`refuse_eviction`](Self::refuse_eviction), `build` returns an
+    /// [`Error::InvalidSetting`], as the eviction policy is known only after a connect.
     ///
     /// ```
     /// use wheellock::{Client, Error};
@@ -532,51 +539,52 @@ impl ClientBuilder {
         self
     }
 
-    /// What happens when threads wait for each other, in this process or in several:
-    /// [`OnDeadlock::Warn`] unless set.
+    /// The reaction to a deadlock of threads, in this process or in several: [`OnDeadlock::Warn`]
+    /// by default.
     ///
     /// A thread that has waited for a second adds its wait and its locks to the client's record on
-    /// the server, and reads the records of those that hold what it waits for. A cycle is reported
-    /// within 3 s, when several readings have shown the cycle. Programs whose waits are shorter pay
-    /// nothing. A lock with a lease of its own, which nobody renews, ends by itself and is not looked at. Locks that belong to no thread are not looked at: of a
-    /// [sendable](crate::Lock::sendable) guard or a [named owner](crate::Lock::with_owner), permits,
-    /// and locks of Redisson; nor are [red locks](crate::RedLock).
+    /// the server, and reads the records of the lock's holders. A cycle is reported within 3 s,
+    /// after several readings have shown the cycle. Shorter waits cost nothing. A lock with an
+    /// explicit lease, which nobody renews, ends by itself and is not examined. Locks that belong
+    /// to no thread are not examined either: of a [sendable](crate::Lock::sendable) guard or a
+    /// [named owner](crate::Lock::with_owner), permits, and locks of Redisson; nor are [red
+    /// locks](crate::RedLock).
     pub fn on_deadlock(mut self, on_deadlock: OnDeadlock) -> Self {
         self.settings.on_deadlock = on_deadlock;
         self
     }
 
-    /// For how long after a grant of the server a lock goes from thread to thread of this client
-    /// without the server: 5 ms unless set, at most 1 s; zero switches it off.
+    /// How long after a grant of the server a lock is handed over between threads of this client
+    /// without the server: 5 ms by default, at most 1 s; zero disables hand-overs.
     ///
-    /// When a thread releases a [`lock`](Client::lock) or
-    /// [`non_reentrant_lock`](Client::non_reentrant_lock) that is watched, and another thread of
-    /// this client is the first to wait for the same, that one gets it at once. When the time is
-    /// over, the lock is released on the server, and this client's waiters let those of other
-    /// clients try first. The [guide](crate::guide::hand_over) says what each kind of waiter can
-    /// expect.
+    /// When a thread releases a watched [`lock`](Client::lock) or
+    /// [`non_reentrant_lock`](Client::non_reentrant_lock), and another thread of this client is its
+    /// first waiter, the waiter gets the lock at once. When the budget is used up, the lock is
+    /// released on the server, and this client's waiters let those of other clients try first. The
+    /// [guide](crate::guide::hand_over) describes the delays of each kind of waiter.
     ///
-    /// In memory, and with a [`clock`](Self::clock) of the program's, it is a number instead: 100
-    /// times.
+    /// In memory, and with a custom [`clock`](Self::clock), the budget is a number of hand-overs
+    /// instead: 100.
     pub fn hand_over_budget(mut self, budget: Duration) -> Self {
         self.settings.hand_over = HandOver::within(budget);
         self
     }
 
-    /// How many locks this client [keeps between two uses](crate::Lock::with_cache) at most: 1,024
-    /// unless set. If there are more, the lock that has been idle longest is released.
+    /// The maximum number of cached locks, [retained between two uses](crate::Lock::with_cache):
+    /// 1,024 by default. Above the maximum, the client releases the lock with the longest idle
+    /// time.
     pub fn max_cached_locks(mut self, max: usize) -> Self {
         self.settings.max_cached = max;
         self
     }
 
-    /// What this client is called where others ask [who holds a lock](crate::Lock::holder): 1 to
-    /// 256 bytes. Unless set, it is `PROGRAM, HOST:PROCESS`, such as `backup, db3:4711`.
+    /// The client's name in reports about [who holds a lock](crate::Lock::holder): 1 to 256 bytes.
+    /// The default is `PROGRAM, HOST:PROCESS`, such as `backup, db3:4711`.
     ///
-    /// The renewal thread writes it to the key `wheellock_client:ID`, with the process id and the
-    /// time at which the client started, once the client has had a lock for about a second. The key
-    /// expires within a minute, and goes with the client. Anybody who may read the server's keys
-    /// can read it.
+    /// The renewal thread writes the label to the key `wheellock_client:ID`, with the process id
+    /// and the start time of the client, once the client has had a lock for about a second. The key
+    /// expires within a minute, and is removed when the client ends. Anybody who may read the
+    /// server's keys can read the label.
     ///
     /// Each connection to a server has the name `wheellock:LABEL` in `CLIENT LIST`, with `_` for
     /// each character that a server refuses there: `wheellock:billing_on_db3`. A server or a user
@@ -594,24 +602,23 @@ impl ClientBuilder {
         self
     }
 
-    /// The clock of leases and waits. Unless set, it is one that continues while the machine is
-    /// suspended (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on macOS, otherwise
+    /// The clock of leases and waits. The default clock continues while the machine is suspended
+    /// (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on macOS, otherwise
     /// [`SystemClock`](crate::SystemClock)).
     ///
-    /// Every thread of the client calls it, including those that renew leases, sometimes with a
-    /// lock of the client held. So it must return at once, and must not call the client.
+    /// Every thread of the client reads the clock, also the renewal threads, sometimes with a lock
+    /// of the client held. So the clock must return at once, and must not call the client.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Starts the client, and connects it to the server, unless it is to [connect
-    /// lazily](Self::connect_lazily).
+    /// Starts the client, and connects to the server, unless [lazily](Self::connect_lazily).
     ///
     /// # Errors
     ///
     /// As [`Client::connect`]; [`Error::InvalidSetting`] or [`Error::InvalidLease`] for a setting
-    /// out of its bounds; and [`Error::Eviction`] if the server may evict locks and that is
+    /// out of its bounds; and [`Error::Eviction`] if the server may evict locks and eviction is
     /// [refused](Self::refuse_eviction).
     pub fn build(self) -> Result<Client, Error> {
         let mut settings = self.settings;

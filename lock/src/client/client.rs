@@ -1,4 +1,4 @@
-//! The client: what it makes, and how it ends.
+//! The client: constructors of locks, reports and the shutdown.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,36 +28,37 @@ use crate::model::wait::Wait;
 use crate::recipes::election::election::LeaderElection;
 use crate::recipes::jobs::job::Job;
 
-/// A client of one lock server, with an identity of its own. Cheap to clone and to share between
-/// threads; clones are the same client.
+/// A client of a lock server, with a unique identity. Cheap to clone and to share between threads;
+/// clones are the same client.
 ///
-/// **Threads.** A client has a ticker thread and a renewal thread. A third receives messages once a
-/// thread waits, and a fourth wakes tasks once one [awaits a loss](crate::LockGuard::lost_future).
-/// There is one more for callbacks if there are any, one for the cargo feature `metrics`, and one
-/// that follows the master behind sentinels. In a cluster each master that has holds to renew, or
-/// the client's [record](crate::ClientBuilder::label), has a renewal thread, each that is
-/// subscribed to has a thread for messages, and one thread follows the topology. Host names are
-/// resolved on threads that end with their answer, at most eight at a time for each server and each
-/// sentinel, as the resolver may hang. Credentials are asked for on a thread of their own.
+/// **Threads.** A client has a ticker thread and a renewal thread. A third thread receives messages
+/// after the first wait, and a fourth wakes tasks after the first task [awaits a
+/// loss](crate::LockGuard::lost_future). There is one more thread for callbacks if there are any,
+/// one for the cargo feature `metrics`, and one to follow the master behind sentinels. In a cluster
+/// each master with holds to renew, or with the client's [record](crate::ClientBuilder::label), has
+/// a renewal thread, each subscribed master has a thread for messages, and one thread follows the
+/// topology. Host names are resolved on threads which end with their answer, at most eight at a
+/// time for each server and each sentinel, as the resolver may hang. The credentials callback runs
+/// on a separate thread.
 ///
-/// **End.** A client ends with its last clone, lock and guard. The drop of that one waits for the
-/// replies to the releases of dropped guards, for 100 ms at most, for the renewal threads' current
-/// work, for one more attempt at the queued releases, at most 5 s in total, for the removal of its
-/// record if there is one, at most 250 ms, and for callbacks that are still to be called. What is
-/// not released by then ends with its lease. [`shutdown`](Self::shutdown) ends the client earlier
-/// and returns what could not be released.
+/// **End.** A client ends with its last clone, lock and guard. Their drop waits for the replies to
+/// the releases of dropped guards, for 100 ms at most; for the renewal threads' current work and
+/// one more attempt at the queued releases, at most 5 s in total; for the removal of the client's
+/// record, if any, at most 250 ms; and for the remaining callbacks. A lock not released by then
+/// ends with its lease. [`shutdown`](Self::shutdown) ends the client earlier and returns the
+/// unreleased locks.
 ///
 /// **Fork.** A client, with its clones, locks and guards, belongs to the process that built the
-/// client. In the child of a `fork` each call is [`Error::Forked`], an inherited guard holds nothing, and a
-/// drop does nothing: the parent still holds its locks. The child builds a client of its own. Two
-/// cases are excluded:
+/// client. In the child of a `fork` each call is [`Error::Forked`], an inherited guard holds
+/// nothing, and a drop does nothing: the parent still holds its locks. The child builds a new
+/// client. Two cases are excluded:
 ///
 /// * A fork while a thread of the program starts or ends. Rust's standard library holds an internal
 ///   lock then, which stays locked in the child. There no thread can start, so no client can be
 ///   built, and `exit` hangs. Such a child should only `exec`.
 /// * A child with the process id of the parent, as the first process of a new PID namespace may
-///   have, or a later descendant with the id of a process that has ended. The child is not
-///   recognized, and must not use what it inherited.
+///   have, or a later descendant with the id of an ended process. The child is not recognized, and
+///   must not use anything inherited.
 ///
 /// ```no_run
 /// use wheellock::Client;
@@ -77,20 +78,20 @@ impl Client {
         Self { core, prefix }
     }
 
-    /// The same client for a family of locks: their names get `prefix` in front, after the
-    /// [prefix](crate::ClientBuilder::key_prefix) that this client has. It shares everything with
-    /// this one: identity, connections, watchdog, holds, and its end.
+    /// The same client for a family of locks: `prefix` is put in front of their names, after this
+    /// client's [prefix](crate::ClientBuilder::key_prefix). Both share everything: identity,
+    /// connections, watchdog, holds, and their end.
     ///
-    /// The prefix is part of the name in every respect. Key and channels are those of the full
-    /// name, so two clients that form the same full name in different ways have the same lock.
-    /// [`Lock::name`], guards, errors, reports and events show the full name, and its length is
-    /// what is checked. The name after the prefix must not be empty. An empty prefix changes
-    /// nothing.
+    /// The prefix is part of the name in every respect. Key and channels belong to the full name,
+    /// so two clients that form the same full name in different ways have the same lock.
+    /// [`Lock::name`], guards, errors, reports and events show the full name, and the limit of
+    /// length applies to the full name. The name after the prefix must not be empty. An empty
+    /// prefix changes nothing.
     ///
     /// On a cluster, braces decide which keys share a slot. Without braces in the prefix the name
     /// decides: `orders:` and `{7}:a` form the key `orders:{7}:a`, in the slot of `7`; a name
-    /// without braces has one slot for all its keys and channels. A prefix with braces,
-    /// `{orders}:`, puts the whole family into the one slot of `orders`, and so on one server. The
+    /// without braces has the same slot for all its keys and channels. A prefix with braces,
+    /// `{orders}:`, puts the whole family into the slot of `orders`, and so on one server. The
     /// channel of a latch is an exception, as in [Redisson](crate::redisson). A `{` without a `}`
     /// has no effect.
     ///
@@ -111,11 +112,11 @@ impl Client {
     }
 
     /// The reentrant lock `name`. Any string of 1 to 65,536 bytes, with the client's
-    /// [prefix](Self::with_prefix), is a name; a wrong one is an error when the lock is used. The
+    /// [prefix](Self::with_prefix), is a name; a wrong name is an error when the lock is used. The
     /// full name is the key on the server, byte for byte.
     ///
-    /// A release wakes a waiter. That of a [`spin_lock`](Self::spin_lock) of the same name does
-    /// not: then a waiter sleeps for up to a second more.
+    /// A release wakes a waiter. The release of a [`spin_lock`](Self::spin_lock) of the same name
+    /// does not: then a waiter sleeps for up to a second more.
     #[must_use]
     pub fn lock(&self, name: &str) -> Lock {
         let mut spec = self.spec(Kind::Reentrant, name);
@@ -123,9 +124,9 @@ impl Client {
         Lock::new(spec)
     }
 
-    /// A lock that does not nest: a thread that holds it and locks it again gets
-    /// [`Error::AlreadyHeld`]. On the server it is a
-    /// [`lock`](Self::lock) like any other. Redisson's `getNonReentrantLock`.
+    /// A lock without nesting: a thread which locks again while holding the lock gets
+    /// [`Error::AlreadyHeld`]. On the server the lock is like a [`lock`](Self::lock). Redisson's
+    /// `getNonReentrantLock`.
     ///
     /// ```
     /// use wheellock::{Client, Error};
@@ -146,28 +147,28 @@ impl Client {
     }
 
     /// A lock whose guards have a [fencing token](crate::FencedGuard::token): a number larger than
-    /// that of every earlier hold. For resources that can refuse a request with a smaller token.
-    /// Redisson's `RFencedLock`.
+    /// the token of every earlier hold. For resources that can refuse a request with a smaller
+    /// token. Redisson's `RFencedLock`.
     ///
-    /// The counter is a separate key, `redisson_lock_token:{name}`, without expiry: it must outlive
-    /// every hold. In Redisson's layout the names `x` and `{x}` have one counter: their tokens grow
-    /// together, and [`last_token`](FencedLock::last_token) may be the other's. A client that uses
-    /// one of the two refuses the other as an [`Error::InvalidName`].
-    /// A thread that holds the [`lock`](Self::lock) of the same name nests, and gets a
-    /// token then.
+    /// The counter is a separate key, `redisson_lock_token:{name}`, without expiry: the counter
+    /// must outlive every hold. In Redisson's layout the names `x` and `{x}` have the same counter:
+    /// their tokens grow together, and [`last_token`](FencedLock::last_token) of `x` may be a token
+    /// of `{x}`. A client that uses either name refuses the second as an [`Error::InvalidName`]. A
+    /// thread that holds the [`lock`](Self::lock) of the same name nests, and gets a token then.
     #[must_use]
     pub fn fenced_lock(&self, name: &str) -> FencedLock {
         Lock::new(self.spec(Kind::Fenced, name))
     }
 
-    /// A lock whose waiters poll, with [pauses](Lock::with_backoff) that double with each refusal,
-    /// instead of being woken by messages. Of a client's waiters, one polls for all. Redisson's
+    /// A lock whose waiters poll, with [pauses](Lock::with_backoff) doubled by each refusal,
+    /// instead of being woken by messages. A single waiter of a client polls for all. Redisson's
     /// `getSpinLock`.
     ///
-    /// For servers or proxies on which publishing is expensive or not possible, so its release
-    /// publishes nothing, as in Redisson. It excludes [`lock`](Self::lock)s of the same name, but
-    /// does not wake their waiters: those notice within a second, and Redisson's, which do not
-    /// poll, when the lease ends that they have been told. So use a name in one way only.
+    /// For servers or proxies where publishing is expensive or impossible, so a release publishes
+    /// nothing, as in Redisson. The lock excludes [`lock`](Self::lock)s of the same name, but a
+    /// release does not wake their waiters: waiters of this library notice within a second, and
+    /// waiters of Redisson, which do not poll, at the end of the lease reported to them. So use a
+    /// name in one way only.
     ///
     /// ```
     /// use wheellock::Client;
@@ -181,18 +182,18 @@ impl Client {
         Lock::new(self.spec(Kind::Spin, name))
     }
 
-    /// The simplest lock: its key holds the owner as a string, as in `SET name owner NX PX lease`.
-    /// It does not nest, and its waiters poll as those of [`spin_lock`](Self::spin_lock) do. It is
+    /// The simplest lock: the key holds the owner as a string, as in `SET name owner NX PX lease`.
+    /// The lock does not nest, and waiters poll as for [`spin_lock`](Self::spin_lock). The lock is
     /// renewed like every other lock, or [leased](Lock::with_lease), and released only by its
     /// owner.
     ///
-    /// An owner that locks it again is refused like any other: a `try_lock` returns `None`. A wait
-    /// without a limit would wait for its own renewed hold forever, so it returns
+    /// An owner that locks again is refused: a `try_lock` returns `None`. A wait without a limit
+    /// would wait for the owner's own renewed hold forever, so such a wait returns
     /// [`Error::AlreadyHeld`].
     ///
-    /// It does not exclude locks of other kinds: a key of another kind under its name is an
-    /// [`Error::WrongType`]. Redisson has no such lock; it is the one of
-    /// Redis's documentation (`SET`, Patterns).
+    /// The lock does not exclude locks of other kinds: a key of another kind under the name is an
+    /// [`Error::WrongType`]. Redisson has no such lock; Redis's documentation describes the lock
+    /// (`SET`, Patterns).
     ///
     /// ```
     /// use std::time::Duration;
@@ -216,8 +217,9 @@ impl Client {
         Lock::new(spec)
     }
 
-    /// Several locks as one: all of them or none. They may be of any kind and of any clients, and
-    /// so on several servers. The same as [`MultiLock::new`]. Redisson's `getMultiLock`.
+    /// Several locks as a unit: all of them or none. The locks may be of any kind and of any
+    /// clients, and so on several servers. The same as [`MultiLock::new`]. Redisson's
+    /// `getMultiLock`.
     ///
     /// ```
     /// use wheellock::Client;
@@ -232,12 +234,13 @@ impl Client {
         MultiLock::new(locks)
     }
 
-    /// The reentrant locks of these names as one, each name once: all of them or none, or as many as
-    /// are [free](MultiLock::available). At most 1,000,000.
+    /// The reentrant locks of these names as a unit, each name once: all of them or none, or as
+    /// many as are [free](MultiLock::available). At most 1,000,000.
     ///
-    /// One request acquires or releases up to 1,000 locks; in a cluster, locks of one slot. On the
-    /// server these are plain locks, for [`lock`](Self::lock) and for Redisson too. If a lock is busy,
-    /// the acquire releases at once what it has, and waits for the busy lock with nothing held.
+    /// A request acquires or releases up to 1,000 locks; in a cluster, locks of the same slot. On
+    /// the server these are plain locks, for [`lock`](Self::lock) and for Redisson too. If a lock
+    /// is busy, the acquire at once releases the locks acquired so far, and waits for the busy lock
+    /// with nothing held.
     ///
     /// ```
     /// use wheellock::Client;
@@ -254,9 +257,9 @@ impl Client {
         MultiLock::of_names(names, |name| self.spec(Kind::Reentrant, name))
     }
 
-    /// The reentrant lock `name` on the servers of these clients. There must be at least three,
-    /// each with another server. Five survive the loss of two; an even number survives no more than
-    /// the odd number below it.
+    /// The reentrant lock `name` on the servers of these clients. There must be at least three
+    /// clients, each with a different server. Five survive the loss of two; an even number survives
+    /// no more than the odd number below.
     ///
     /// A wrong list or name is an error when the lock is locked.
     ///
@@ -303,29 +306,30 @@ impl Client {
         CountDownLatch::new(self.named(name))
     }
 
-    /// The fair lock `name`: waiters get it in the order in which the server received their
-    /// requests, in whatever process they are, Redisson's `RFairLock` included.
+    /// The fair lock `name`: waiters are granted the lock in the order in which the server received
+    /// their requests, in whatever process they are, Redisson's `RFairLock` included.
     ///
-    /// In Redisson's layout the names `x` and `{x}` have one queue: their waiters wait for each
-    /// other. Use one of the two; a client that uses one refuses the other as an
-    /// [`Error::InvalidName`].
+    /// In Redisson's layout the names `x` and `{x}` have the same queue: the waiters of both wait
+    /// in line. Use only one of these names; a client that uses either name refuses the second as
+    /// an [`Error::InvalidName`].
     ///
-    /// It is the same lock as [`lock`](Self::lock) of that name, and a thread that holds one may
-    /// nest the other. But an acquire with `lock` ignores the queue, so use a name in one way only.
+    /// The lock is the same as the [`lock`](Self::lock) of `name`, and a thread that holds either
+    /// may nest the other. But an acquire with `lock` ignores the queue, so use a name in one way
+    /// only.
     ///
-    /// [`Lock::try_lock`] does not queue, and gets the lock only if the queue is empty. A waiter
-    /// that dies delays the queue for at most 30 s after its last request, or, if a thread of
-    /// Redisson's was before it, after the first request of a live waiter behind it; this holds
-    /// however many die together. A process that is stopped for longer than 30 s may lose its
-    /// place, and is last when it resumes. A waiter that gives up leaves the queue before the call
+    /// [`Lock::try_lock`] does not queue, and gets the lock only if the queue is empty. A dead
+    /// waiter delays the queue for at most 30 s after its last request, or, if a thread of
+    /// Redisson's was before the dead waiter, after the first request of a live waiter behind; this
+    /// holds however many die together. A process stopped for longer than 30 s may lose its place,
+    /// and is last when it resumes. A waiter that gives up leaves the queue before the call
     /// returns, or in the background if the server does not answer. A lost message delays the first
-    /// two in the queue by at most 1 s, and those behind them by 5 s.
+    /// two waiters in the queue by at most 1 s, and the waiters behind by 5 s.
     ///
-    /// It costs more than `lock`: each waiting thread has a channel and a queue entry on the
-    /// server. The keys of the queue have no time to live, as Redisson expects: if every client
-    /// dies while some wait, they stay until a client asks for that lock again. What Redisson's
-    /// waiters and ours can do to each other is described in
-    /// [`redisson`](crate::redisson#what-this-crate-cannot-change).
+    /// A fair lock costs more than a `lock`: each waiting thread has a channel and a queue entry on
+    /// the server. The keys of the queue have no time to live, as Redisson expects: if every client
+    /// dies while some wait, the keys stay until a client next asks for the lock. The guide
+    /// describes the effects of [Redisson's waiters](crate::redisson#what-this-crate-cannot-change)
+    /// on the waiters of this library, and the reverse.
     ///
     /// ```
     /// use std::time::Duration;
@@ -342,8 +346,8 @@ impl Client {
         Lock::new(self.spec(Kind::Fair, name))
     }
 
-    /// The [`fair_lock`](Self::fair_lock) `name`, which does not nest: a thread that holds it and
-    /// locks it again gets [`Error::AlreadyHeld`].
+    /// The [`fair_lock`](Self::fair_lock) `name`, without nesting: a thread which locks again while
+    /// holding the lock gets [`Error::AlreadyHeld`].
     ///
     /// ```
     /// use wheellock::{Client, Error};
@@ -360,7 +364,7 @@ impl Client {
         Lock::new(spec)
     }
 
-    /// The read-write lock `name`: many readers, or one writer. Names are as for
+    /// The read-write lock `name`: many readers, or a single writer. Names are as for
     /// [`lock`](Self::lock); a name must not be used for both.
     ///
     /// ```
@@ -375,45 +379,46 @@ impl Client {
         ReadWriteLock::new(self.spec(Kind::Read, name), self.spec(Kind::Write, name))
     }
 
-    /// The job `name`, which runs once for each slot, on one process of all. Names are as for
-    /// [`lock`](Self::lock); the keys of a job are its own, so a lock may have the same name.
+    /// The job `name`, which runs once for each slot, on a single process. Names are as for
+    /// [`lock`](Self::lock); a job has separate keys, so a lock may have the same name.
     #[must_use]
     pub fn job(&self, name: &str) -> Job {
         Job::new(Arc::clone(&self.core), &self.prefix, name)
     }
 
-    /// The election `name`, whose candidates are processes, one of which leads. Names are as for
-    /// [`lock`](Self::lock): the leader holds the [`fenced_lock`](Self::fenced_lock) of that name.
+    /// The election `name`, whose candidates are processes, with a single leader. Names are as for
+    /// [`lock`](Self::lock): the leader holds the [`fenced_lock`](Self::fenced_lock) `name`.
     #[must_use]
     pub fn leader_election(&self, name: &str) -> LeaderElection {
         LeaderElection::new(self.spec(Kind::Fenced, name))
     }
 
-    /// All that is known of the lock `name`, of whatever kind it is: who holds it, and who waits.
-    /// One round trip, and one for each client among the holders and in the queue.
+    /// The status of the lock `name`, of any kind: the holders and the waiters. A round trip, and
+    /// one more for each client among the holders and in the queue.
     ///
-    /// A lock is a hash of owners with their counts, or a string that is an owner; an owner is a
-    /// UUID and a number. A hash whose fields have another form, with counts as values, is a lock
-    /// of an [unknown kind of client](crate::HolderKind::Unknown) if it has a time to live. A
-    /// number is a semaphore's, a latch's, or another program's. The values of other data are not
+    /// A lock is a hash of owners with their counts, or a string with an owner; an owner is a UUID
+    /// and a number. A hash whose fields have another form, with counts as values, is a lock of an
+    /// [unknown kind of client](crate::HolderKind::Unknown) if the key has a time to live. A number
+    /// is a semaphore's, a latch's, or a foreign program's. The values of foreign data are not
     /// read, however large they are.
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`]. [`Error::WrongType`]: the key holds something
-    /// that is not a lock; the error says what.
+    /// As [`Lock::lock`]. [`Error::WrongType`]: the key holds no lock; the error describes the
+    /// content.
     pub fn status(&self, name: &str) -> Result<LockStatus, Error> {
         status_of(&self.core.running()?, &self.prefix.name(name)?)
     }
 
-    /// Waits as long as [`wait`](crate::Wait) says until the status of a lock is another than
-    /// `before`: a holder, a count, a place in the queue, or the number of waiters. `None` if
-    /// nothing has changed in that time, or at one look if the wait has no time. A lease that was
-    /// renewed is no change.
+    /// Waits as long as [`wait`](crate::Wait) says until the status of a lock differs from
+    /// `before`: in a holder, a count, a place in the queue, or the number of waiters. Returns
+    /// `None` if nothing has changed in this time, or on the first inspection if the wait has no
+    /// time. A renewed lease is no change.
     ///
-    /// A release wakes it, as it wakes a waiter. What no message reports, such as a grant, it finds
-    /// when it looks, once a second. What comes and goes in between is not seen. A client that
-    /// watches counts among the [waiters elsewhere](crate::Waiters::elsewhere) of others.
+    /// A release wakes this wait, as any waiter. Changes without a message, such as a grant, are
+    /// found by an inspection once a second. A change which is undone between two inspections is
+    /// not seen. A client that watches counts among the [waiters
+    /// elsewhere](crate::Waiters::elsewhere) of other clients.
     ///
     /// ```
     /// use std::time::Duration;
@@ -440,21 +445,21 @@ impl Client {
         next_change(&self.core.running()?, &LockName::parse(&before.name)?, before, wait.into())
     }
 
-    /// The locks on the server whose names match `pattern`, of all kinds: an iterator that asks the
-    /// server as it goes.
+    /// An iterator over the locks on the server whose names match `pattern`, of all kinds. The
+    /// iterator queries the server on demand.
     ///
-    /// The pattern is that of Redis: `*` stands for any text, `?` for any sign, `[a-c]` for one of
-    /// them, `\` before a sign for itself. The client's [prefix](Self::with_prefix) is in front of
-    /// it. The server is never blocked: its keys are looked at a few hundred at a time (`SCAN`),
-    /// fewer if they are long, and each that may be a lock is one more round trip. No large value
-    /// is read. So a server with many other keys takes long. A lock that comes or goes meanwhile
-    /// may be missing, and a lock may come twice. What is not a lock as of
-    /// [`status`](Self::status), or has no name of one, is left out; but a number may be a
-    /// semaphore's or any other, and is in the list. Keys that the server's user may not read are
-    /// left out and [counted](Locks::unreadable). In a cluster all masters are asked, one after the
-    /// other; behind the [one address](crate::guide::managed) of a cluster, the server that answers.
+    /// The pattern is a Redis pattern: `*` stands for any text, `?` for any character, `[a-c]` for
+    /// a character of a set, `\` before a character for the character itself. The client's
+    /// [prefix](Self::with_prefix) is put in front. The server is never blocked: a request scans a
+    /// few hundred keys (`SCAN`), fewer if they are long, and each possible lock is one more round
+    /// trip. No large value is read. So a server with many other keys takes long. A lock acquired
+    /// or released meanwhile may be missing, and a lock may be returned twice. A key that is no
+    /// lock as of [`status`](Self::status), or whose name is no lock's, is left out; but a number
+    /// is listed, whether a semaphore's or any other. Keys that the server's user may not read are
+    /// left out and [counted](Locks::unreadable). In a cluster all masters are queried, in turn;
+    /// behind the [single address](crate::guide::managed) of a cluster, the server that answers.
     ///
-    /// An item is an error as of [`Lock::lock`]; after one the next item may be another lock.
+    /// An item is an error as of [`Lock::lock`]; after an error the next item may be a lock.
     ///
     /// ```
     /// use wheellock::Client;
@@ -470,15 +475,15 @@ impl Client {
         Locks::new(Arc::clone(&self.core), self.prefix.pattern(pattern))
     }
 
-    /// Who waits for whom for the locks whose names match `pattern`, in all processes: the locks, the
-    /// threads that have waited for more than a second, and the threads that wait for each other.
+    /// The wait graph of the locks whose names match `pattern`, across all processes: the locks,
+    /// the threads that have waited for more than a second, and the deadlocks among these threads.
     ///
-    /// The threads are those of this library's clients, unless they
+    /// The threads belong to this library's clients, unless they
     /// [ignore](crate::OnDeadlock::Ignore) deadlocks. Holders and waiters of Redisson are in the
     /// [status](LockStatus) of each lock. The keys of the server are scanned twice, as
     /// [`locks`](Self::locks) does, and each record of a client is one more round trip. If there
-    /// seems to be a cycle, the records are read again for up to a second: only what both readings
-    /// show counts.
+    /// seems to be a cycle, the records are read again for up to a second: a cycle counts only if
+    /// both readings show the cycle.
     ///
     /// ```
     /// use wheellock::Client;
@@ -497,10 +502,10 @@ impl Client {
         wait_graph(&self.core, &self.prefix.pattern(pattern))
     }
 
-    /// Who waits for whom for locks whose status is known, as [`wait_graph`](Self::wait_graph), without
-    /// a scan of the server: among the clients that hold one of these locks, and those for which they
-    /// wait. So each deadlock with one of the locks is found. A client that only waits is not, and is a
-    /// number in the status of the lock.
+    /// The wait graph of locks whose status is known, as [`wait_graph`](Self::wait_graph), without
+    /// a scan of the server: among the holders' clients, and the clients for which these wait. So
+    /// each deadlock with any of the locks is found. A client that only waits is not found, and is
+    /// counted in the status of the lock.
     ///
     /// ```
     /// use wheellock::Client;
@@ -524,13 +529,13 @@ impl Client {
         self.core.id.to_string()
     }
 
-    /// Asks the server whether it is there, and connects if there is no connection: for the health
+    /// Tests the connection to the server, and connects if there is no connection: for the health
     /// check of a service, or after [`connect_lazily`](crate::ClientBuilder::connect_lazily). In a
-    /// cluster it asks every master. One attempt, within one [command
-    /// timeout](crate::ClientBuilder::command_timeout), and another at once if the connection or its
-    /// [authentication](crate::ClientBuilder::credentials) has ended.
+    /// cluster the call tests every master. One attempt, within one [command
+    /// timeout](crate::ClientBuilder::command_timeout), and another at once if the connection or
+    /// its [authentication](crate::ClientBuilder::credentials) has ended.
     ///
-    /// `Ok` says that the server answers this user now, not that the next call succeeds.
+    /// `Ok` means: the server answers this user now. The next call may fail.
     ///
     /// ```
     /// use wheellock::{Client, Error, Memory};
@@ -545,9 +550,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// * [`Error::Unreachable`] - it cannot be reached, or has not answered in time. Transient.
-    /// * [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - as
-    ///   [`Client::connect`].
+    /// * [`Error::Unreachable`] - the server cannot be reached, or has not answered in time.
+    ///   Transient.
+    /// * [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - as [`Client::connect`].
     /// * [`Error::Shutdown`] - the client was shut down.
     /// * [`Error::Forked`] - this process is a fork of the client's.
     pub fn ping(&self) -> Result<(), Error> {
@@ -585,10 +590,10 @@ impl Client {
         stats
     }
 
-    /// The holds of this client, without lost ones, in no order: for a page that helps to debug.
-    /// None in the child of a fork. Local: no round trip.
+    /// The holds of this client, without lost holds, in no order, for a debug page. Empty in the
+    /// child of a fork. Local: no round trip.
     ///
-    /// It copies them, a part at a time, and holds up no renewal: a hundred thousand holds take
+    /// The holds are copied in parts, without delaying a renewal: a hundred thousand holds take
     /// some ten milliseconds of this thread, and 30 MB. A hold that begins or ends meanwhile may be
     /// missing.
     #[must_use]
@@ -600,9 +605,9 @@ impl Client {
         self.core.holds.all().iter().filter_map(|hold| hold.snapshot(now)).collect()
     }
 
-    /// What the client has found out about the server that endangers locks or delays waiters: each
-    /// warning once, oldest first, at most the last 64. None in the child of a fork. Local: no round
-    /// trip.
+    /// The warnings about the server so far: problems which endanger locks or delay waiters. Each
+    /// warning once, oldest first, at most the last 64. Empty in the child of a fork. Local: no
+    /// round trip.
     ///
     /// ```
     /// use wheellock::Client;
@@ -614,28 +619,28 @@ impl Client {
         if self.core.is_current() { self.core.events.warnings() } else { Vec::new() }
     }
 
-    /// Ends the client for all its clones: every waiter returns
-    /// [`Error::Shutdown`], every hold is released, and its guards report
-    /// [`LostReason::Shutdown`](crate::LostReason::Shutdown). Waits at most `timeout`, in total:
-    /// for the server's answers, then for callbacks that are still to be called, and for the
-    /// recorder of `metrics`.
+    /// Ends the client for all clones: every waiter returns [`Error::Shutdown`], every hold is
+    /// released, and its guards report [`LostReason::Shutdown`](crate::LostReason::Shutdown). Waits
+    /// at most `timeout`, in total: for the server's answers, then for the remaining callbacks, and
+    /// for the recorder of `metrics`.
     ///
     /// Calls in progress may go on for the same `timeout`. A call that still waits for an answer
-    /// then returns at once: an acquire with [`Error::Shutdown`], any other
-    /// call with [`Error::OutcomeUnknown`]. What it may have taken,
-    /// and what it was to release, is released in the background. A call that is still connecting
-    /// cannot be interrupted while a name is resolved, credentials or sentinels are asked, or the
-    /// connection or the TLS handshake is not answered. It ends with the [command
-    /// timeout](crate::ClientBuilder::command_timeout) at the latest; this method waits for it no
-    /// longer than `timeout`.
+    /// then returns at once: an acquire with [`Error::Shutdown`], any other call with
+    /// [`Error::OutcomeUnknown`]. Locks which the call may have acquired or was to release are
+    /// released in the background. A call that is still connecting cannot be interrupted while a
+    /// name is resolved, credentials or sentinels are queried, or the connection or the TLS
+    /// handshake is not answered. Such a call ends with the [command
+    /// timeout](crate::ClientBuilder::command_timeout) at the latest; this method waits no longer
+    /// than `timeout`.
     ///
-    /// A hold that is released here is not reported to [`on_lost`](crate::ClientBuilder::on_lost).
-    /// Earlier reports are still delivered, for at most 5 s, on the thread `lock-callbacks`, which
-    /// then ends. A callback may call this method, which does not wait for that callback.
+    /// A hold released here is not reported to [`on_lost`](crate::ClientBuilder::on_lost). Earlier
+    /// reports are still delivered, for at most 5 s, on the thread `lock-callbacks`, which then
+    /// ends. A callback may call this method, which does not wait for the callback.
     ///
-    /// A second call waits until the first has its answers, or its own time is over, and then for
-    /// what is still not acknowledged. Its report names what is unreleased by then. In the child of
-    /// a fork the call has no effect: the client is the parent's.
+    /// A second call waits until the first has its answers, or the second's `timeout` is over, and
+    /// then for the releases still not acknowledged. The report of the second call lists the locks
+    /// unreleased by then. In the child of a fork the call has no effect: the client is the
+    /// parent's.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
         if !self.core.is_current() {
             return ShutdownReport::default();
@@ -673,11 +678,11 @@ impl fmt::Debug for Client {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Holds that were released.
+    /// Number of released holds.
     pub released: usize,
-    /// Holds that stay on the server until their [shortest time](crate::Lock::with_min_hold) is
-    /// over, and end there by themselves: those that were released before, and those that the
-    /// shutdown found. At most 65,536 are counted.
+    /// Number of holds which stay on the server until their [shortest
+    /// time](crate::Lock::with_min_hold) is over, and end there by themselves: holds released
+    /// before, and holds found by the shutdown. At most 65,536 are counted.
     pub kept: usize,
     /// The names of locks whose release the server has not acknowledged. They end with their
     /// leases.

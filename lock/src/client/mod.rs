@@ -1,4 +1,4 @@
-//! What a user starts with: the client and its builder.
+//! The client and the client builder, the entry points of the crate.
 
 pub(crate) mod builder;
 pub(crate) mod client;
