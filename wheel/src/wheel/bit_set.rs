@@ -1,17 +1,17 @@
-//! A set of small numbers, one bit each.
+//! A bit set of small numbers.
 
 use alloc::vec::Vec;
 
 /// The bits of a word.
 pub(super) const BITS: usize = u64::BITS as usize;
 
-/// A set of the numbers below a limit, for up to some ten thousand of them: a search reads one word
-/// for each 64 numbers that it passes.
+/// A set of numbers below a limit of up to some ten thousand. A search reads a word per 64 numbers
+/// passed.
 ///
-/// The words are in cache lines of their own. A timer allocates its wheels one after the other, and
-/// each wheel is used by other threads. In small allocations, words of one wheel share a cache line
-/// with data that other threads read all the time: measured, scheduling on two threads then took
-/// twice as long in one run out of ten.
+/// The words have cache lines of their own. A timer allocates wheels for different threads
+/// consecutively. In small allocations, the words of a wheel share a cache line with data which
+/// different threads read all the time: measured, scheduling on two threads then took twice as long
+/// in a tenth of the runs.
 #[derive(Debug)]
 pub(super) struct BitSet(Vec<Line>);
 
@@ -33,7 +33,7 @@ impl BitSet {
         self.0.resize(lines, Line([0; WORDS_PER_LINE]));
     }
 
-    /// Adds a number for which there is room.
+    /// Adds `number`, which must be below a `count` passed to [`grow`](Self::grow).
     pub(super) fn insert(&mut self, number: usize) {
         *self.word_mut(number / BITS) |= 1 << (number % BITS);
     }
@@ -43,14 +43,14 @@ impl BitSet {
         *self.word_mut(number / BITS) &= !(1 << (number % BITS));
     }
 
-    /// The first number from `start` on. If there is none, the first number of all.
+    /// The lowest number from `start` on, else the lowest of all; `None` if the set is empty.
     pub(super) fn next_from(&self, start: usize) -> Option<usize> {
         let first = start / BITS;
         let rest = self.word(first) >> (start % BITS);
         if rest != 0 {
             return Some(start + rest.trailing_zeros() as usize);
         }
-        // The numbers of the first word below `start` come last: nothing else is left then.
+        // The first word is searched again at the end, for numbers below `start`.
         let mut words = (first + 1..self.0.len() * WORDS_PER_LINE).chain(0..=first);
         let word = words.find(|word| self.word(*word) != 0)?;
         Some(word * BITS + self.word(word).trailing_zeros() as usize)

