@@ -105,8 +105,10 @@ impl MetricsPublisher {
         let parker = Parker::new();
         // Returns at once. With this call, a manual clock knows the thread before the thread runs.
         park(&*clock, &parker, Some(clock.now()), None);
-        let state = PublisherState { parker: Some(parker.clone()), waiting: Vec::new(), ends: false };
-        let shared = Arc::new(PublisherShared { state: Mutex::new(state), panics: AtomicU64::new(0) });
+        let state =
+            PublisherState { parker: Some(parker.clone()), waiting: Vec::new(), ends: false };
+        let shared =
+            Arc::new(PublisherShared { state: Mutex::new(state), panics: AtomicU64::new(0) });
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("lock-metrics".to_owned())

@@ -15,7 +15,7 @@ use crate::events::acquires::MetricsLabel;
 use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder};
 use crate::hold::listener::{HoldListener, LossSender};
 use crate::hold::revocation::Revocation;
-use crate::hold::state::{ColdFields, ListenerId, Loss, HoldState, TimerSlot};
+use crate::hold::state::{ColdFields, HoldState, ListenerId, Loss, TimerSlot};
 use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -91,7 +91,13 @@ impl Hold {
             has_named_holder,
             validity: Validity::new(sent_at, lease.valid_until(sent_at)),
             late_copy_deadline: late_copy_deadline.map(Box::new),
-            state: Mutex::new(HoldState::new(thread, lease, watched, watched || shares_its_key, cold)),
+            state: Mutex::new(HoldState::new(
+                thread,
+                lease,
+                watched,
+                watched || shares_its_key,
+                cold,
+            )),
             unanswered: AtomicU8::new(0),
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),

@@ -90,7 +90,8 @@ impl NamedAcquire<'_> {
         let mut all = self.all.0.lock();
         let own = self.index(&all)?;
         let NamedEntry { name, holder, .. } = &all[own];
-        let is_taken = |other: &NamedEntry| other.turn == TurnState::Taken && other.is_of(name, holder);
+        let is_taken =
+            |other: &NamedEntry| other.turn == TurnState::Taken && other.is_of(name, holder);
         if all.iter().any(is_taken) {
             all[own].turn = TurnState::Awaited;
             return None;
@@ -105,7 +106,8 @@ impl NamedAcquire<'_> {
         let Some(own) = self.index(&all) else { return };
         all[own].turn = TurnState::Idle;
         let NamedEntry { name, holder, .. } = &all[own];
-        let waits = |other: &&NamedEntry| other.turn == TurnState::Awaited && other.is_of(name, holder);
+        let waits =
+            |other: &&NamedEntry| other.turn == TurnState::Awaited && other.is_of(name, holder);
         all.iter().filter(waits).for_each(|other| other.parker.unpark());
     }
 

@@ -249,7 +249,11 @@ impl Ledger {
         self.entries.insert(no, entry);
     }
 
-    fn change<T>(&mut self, no: ReleaseNo, change: impl FnOnce(&mut ReleaseEntry) -> T) -> Option<T> {
+    fn change<T>(
+        &mut self,
+        no: ReleaseNo,
+        change: impl FnOnce(&mut ReleaseEntry) -> T,
+    ) -> Option<T> {
         let mut entry = self.entries.remove(&no)?;
         self.underive(no, &entry);
         let result = change(&mut entry);
@@ -468,7 +472,13 @@ impl Ledger {
     }
 
     /// Queues the release again after a pause, unless the lease has expired.
-    fn retry_later(&mut self, no: ReleaseNo, now: Instant, queued: Stage, mut entry: Box<ReleaseEntry>) {
+    fn retry_later(
+        &mut self,
+        no: ReleaseNo,
+        now: Instant,
+        queued: Stage,
+        mut entry: Box<ReleaseEntry>,
+    ) {
         if entry.schedule(now).fail(now) {
             entry.stage = queued;
             self.put_back(no, entry);

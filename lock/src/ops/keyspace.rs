@@ -383,7 +383,8 @@ impl Keyspace {
     /// same future.
     #[cfg(test)]
     pub(crate) fn at(&self, now: ServerTime) -> Self {
-        let lives = |entry: &KeyspaceEntry| entry.expires_at.is_none_or(|expires_at| expires_at > now.0);
+        let lives =
+            |entry: &KeyspaceEntry| entry.expires_at.is_none_or(|expires_at| expires_at > now.0);
         let keys = self.keys.iter().filter(|(_, entry)| lives(entry));
         let keys = keys.map(|(key, entry)| (key.clone(), entry.clone())).collect();
         Self { now: now.0, keys, published: Vec::new() }
