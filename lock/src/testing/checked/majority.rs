@@ -1,5 +1,5 @@
 //! A red lock as a model: two clients, a majority of three servers, and servers that lose their
-//! keys (DESIGN: red lock).
+//! keys.
 //!
 //! A client decides by the rules of the library: what becomes of a quorum (`Phase`), when a hold is
 //! valid, whether a loss or a call without an answer leaves a release. How one server and one

@@ -1,5 +1,4 @@
-//! A semaphore as a model: request sequences, copies of calls, and undone acquires (DESIGN: checked
-//! model).
+//! A semaphore as a model: request sequences, copies of calls, and undone acquires.
 //!
 //! Time stands still: what the server remembers outlasts every copy, and so a copy never comes too
 //! late to be harmful.

@@ -1,5 +1,5 @@
 //! Simulated time: one thread at a time runs, as a seed decides, and when none can, time moves to
-//! the next event. Only tests with `--cfg wheellock_shuttle` have this (DESIGN: simulation).
+//! the next event. Only tests with `--cfg wheellock_shuttle` have this.
 //!
 //! A thread takes no time for what it does. Threads belong to processes, and a process can be
 //! paused: then none of its threads runs, and time goes on.

@@ -1,5 +1,5 @@
 //! A socket whose other end is a network of the test. Only tests with
-//! `--cfg wheellock_shuttle` have it, in place of the real one (DESIGN: schedules, simulation).
+//! `--cfg wheellock_shuttle` have it, in place of the real one.
 //!
 //! Little fits into it, and reads and writes end where shuttle's random numbers say.
 

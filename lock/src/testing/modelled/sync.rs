@@ -1,5 +1,5 @@
 //! Locks, threads, sleep and time as shuttle runs them: one thread at a time, in an order that a
-//! seed decides. Only tests with `--cfg wheellock_shuttle` have this (DESIGN: schedules).
+//! seed decides. Only tests with `--cfg wheellock_shuttle` have this.
 //!
 //! Time stands still until a test [moves](move_time) it. While it stands, a wait with a deadline
 //! is one without: a thread that is not woken never goes on, and shuttle reports the deadlock. In a

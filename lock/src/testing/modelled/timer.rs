@@ -1,6 +1,5 @@
 //! Timers whose tickers are threads of the schedule. Only tests with `--cfg wheellock_shuttle` have
-//! them, in place of `hashed_wheel::BatchTimer` and the periodic tasks of its `HashedWheelTimer`
-//! (DESIGN: schedules).
+//! them, in place of `hashed_wheel::BatchTimer` and the periodic tasks of its `HashedWheelTimer`.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,8 +1,8 @@
-//! A lock that threads of a client hand to each other, in many schedules (DESIGN: schedules).
+//! A lock that threads of a client hand to each other, in many schedules.
 //!
-//! It is the client as users have it, on a store in memory, with its renewal thread. Whatever the
-//! order in which the threads go on, two never hold the lock, each call returns, and in the end the
-//! lock is free. Time stands still in most of these tests, so nobody is saved by a poll.
+//! The client is the client of users, on a store in memory, with its renewal thread. In whichever
+//! order the threads run, two threads never hold the lock, each call returns, and in the end the
+//! lock is free. Time stands still in most of these tests, so no poll saves a thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The connections for calls, in many schedules (DESIGN: schedules).
+//! The connections for calls, in many schedules.
 //!
-//! The server is a thread for each connection that answers each ECHO. Whatever the order in which
-//! the threads connect, write, read, give up and wake, each call gets its own reply or is told the
-//! truth about what became of it, and the next call finds a connection.
+//! The server is a thread for each connection that answers each ECHO. In whichever order the
+//! threads connect, write, read, give up and wake, each call gets its own reply or a true error
+//! about its outcome, and the next call finds a connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Read};

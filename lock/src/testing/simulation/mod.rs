@@ -1,9 +1,27 @@
-//! For tests only. A simulation: clients as users have them, with their threads and connections, on
-//! a network, servers and a time that are simulated (DESIGN: simulation).
+//! For tests only. A simulation of whole clients: threads, connections, subscription, renewal
+//! thread, retries, hand-overs, queued and unread releases are the library's own. The simulation
+//! replaces the network below the socket, the servers and the clock. A lock is on one server, on
+//! two nodes of a cluster between which its slot moves, or a red lock on three servers.
 //!
-//! A seed decides the order of the threads, how long each message takes and what goes wrong.
-//! Whatever it is: two threads never hold the lock, every wait ends in its time, nobody sleeps
-//! while the lock is free, and nothing is left behind.
+//! A seed decides the order of the threads, how long each message takes and what goes wrong. With
+//! every seed two threads never hold the lock, every wait ends in its time, no thread sleeps while
+//! the lock is free, and nothing is left behind. The checked model covers the protocol; what
+//! attacks found was mostly in threads, deadlines and connections, which only the code has.
+//!
+//! * Time stands still while any thread can run. Then time moves to the next event: bytes that
+//!   arrive, the deadline of a sleeping thread, a fault. So minutes of a client's life take
+//!   milliseconds, and a late call is seen to the millisecond. Now and then time moves by up to 100
+//!   us while threads could run, as on a busy processor.
+//! * The order of threads comes from the seed, by a scheduler of our own for shuttle, which knows
+//!   the process of each thread and so can pause one process.
+//! * The network delays each write on its own and retains the order of a connection's bytes, as TCP
+//!   does. Copies and reordering come from retries on other connections, whose first attempts
+//!   arrive late.
+//! * The server reads these bytes with the client's own decoder and runs the operations' effects in
+//!   memory. The server knows a script only once it has seen the text. Of two nodes of a cluster
+//!   each decides as Redis does whether it serves a command.
+//! * A seed that fails runs again with a history, and the history is printed: the history of a
+//!   million schedules that hold costs nothing.
 
 mod faults;
 mod network;
