@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// A write was refused: a newer holder has written before. Permanent: the lock is lost, and the work
-/// that was done under it must not be written.
+/// Refusal of a write, because a newer holder has written before. Permanent: the lock is lost, and
+/// the work done under the lock must not be written.
 ///
 /// ```
 /// use wheellock_fence::Stale;
@@ -23,13 +23,13 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// A refusal of `token` by the resource of this name. For resources of your own.
+    /// Creates a refusal of `token` by the resource named `resource`, for resources of your own.
     #[must_use]
     pub fn new(resource: impl Into<String>, token: u64) -> Self {
         Self { resource: resource.into(), token, newest: None }
     }
 
-    /// The same refusal, by a resource that has seen the token `newest`.
+    /// Sets the newest token that the resource has seen.
     #[must_use]
     pub fn with_newest(mut self, newest: u64) -> Self {
         self.newest = Some(newest);
@@ -42,14 +42,14 @@ impl Stale {
         &self.resource
     }
 
-    /// The token that was refused.
+    /// The refused token.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The newest token that the resource has seen. `None` if the resource does not tell, as a failed
-    /// SQL statement.
+    /// The newest token that the resource has seen. `None` if the resource does not report this
+    /// token, as after a failed SQL statement.
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.newest
@@ -85,18 +85,18 @@ impl Error for Stale {}
 pub enum FenceError<E> {
     /// A newer holder has written before. Nothing was changed. Permanent.
     Stale(Stale),
-    /// No lock draws this token: it is zero, or larger than 2^63 - 1. Nothing was sent. Permanent.
+    /// The token is zero or larger than 2^63 - 1, which no lock draws. Nothing was sent. Permanent.
     InvalidToken {
         /// The token.
         token: u64,
     },
-    /// Other writers came first, as often as the write was tried. Nothing was changed. Transient.
+    /// Concurrent writers came first at every attempt. Nothing was changed. Transient.
     Contended {
         /// The name of the resource.
         resource: String,
     },
-    /// The resource's own error. Whether the write was done, and whether it may be tried again, is for
-    /// that error to say. Trying again with the same token is safe.
+    /// The resource's own error, which determines whether the write was done and whether a retry
+    /// makes sense. A retry with the same token is safe.
     Resource(E),
 }
 
@@ -123,7 +123,8 @@ impl<E: fmt::Display> fmt::Display for FenceError<E> {
 
 impl<E: Error> Error for FenceError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The message is that of the resource's error, so the source is what is behind it.
+        // The message is the resource error's message, so the source is the resource error's
+        // source.
         match self {
             Self::Resource(error) => error.source(),
             Self::Stale(_) | Self::InvalidToken { .. } | Self::Contended { .. } => None,
@@ -131,7 +132,9 @@ impl<E: Error> Error for FenceError<E> {
     }
 }
 
-/// The token as a signed number, which every resource can store.
+/// Returns the token as a signed number, which every resource can store.
+///
+/// Fails with [`FenceError::InvalidToken`].
 #[cfg_attr(
     not(any(
         feature = "file",

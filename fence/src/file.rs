@@ -1,21 +1,23 @@
-//! Files that are replaced as a whole, with the newest token in a folder beside them.
+//! Files replaced as a whole, with the newest token in an adjacent folder.
 //!
-//! `report.csv` is a plain file, which any program reads. Its fence is the folder `report.csv.fence`:
+//! `report.csv` is a plain file, readable by any program. The file's fence is the folder
+//! `report.csv.fence`:
 //!
-//! | in the folder | what it is |
+//! | in the folder | content |
 //! |---|---|
-//! | `lock` | an empty file. Writers lock it, by the operating system's file locks, so one writes at a time |
-//! | `record` | the number of the last write, its token, and the newest token before it |
-//! | `content-N` | the new content, until write number N renames it to `report.csv` |
+//! | `lock` | an empty file, locked by the active writer with the operating system's file lock |
+//! | `record` | the last write's number and token, and the newest token before the write |
+//! | `content-N` | the new content, until write number N renames this file to `report.csv` |
 //!
-//! The rename commits: it replaces the file and ends the `content-N` that `record` names, in one step of
-//! the file system. If a writer is killed before, `content-N` is still there, and the next writer takes
-//! the token before it as the newest.
+//! The rename commits the write: in a single step of the file system, the rename replaces the file
+//! and removes the `content-N` named by `record`. If a writer is killed before the rename,
+//! `content-N` still exists, and the next writer takes the token before that write as the newest.
 //!
-//! The fence holds for writers that use it, on one machine, with a local file system that renames between
-//! two folders in one step, as all with a journal do. It does not hold on a network file system, whose
-//! locks end while a machine is paused. Whoever writes the file directly is not stopped, and who deletes
-//! the folder forgets which holders are stale. All writers are one user, or share a group and an umask.
+//! The fence only stops writers which use this module, on the same machine, with a local file
+//! system that renames between two folders atomically, as all journaling file systems do. Network
+//! file systems are not supported: their locks end while a machine is paused. The fence does not
+//! stop direct writes to the file. Deleting the folder forgets which holders are stale. All writers
+//! must be the same user, or share a group and an umask.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -24,13 +26,13 @@ use std::time::Duration;
 
 use crate::error::{FenceError, Stale, checked};
 
-/// Replaces the file at `path` with `content`, if `token` is not older than the newest token that has
-/// written it. Readers see the old content or the new content, never a part. `Ok` means that both are
-/// on the disk.
+/// Replaces the file at `path` with `content`, unless a newer token than `token` has written the
+/// file. Readers see the old content or the new content, never a part. On `Ok`, content and token
+/// are on the disk.
 ///
-/// Another writer is waited for, for `patience` at most. A file that is there keeps its permissions, and
-/// its owner becomes the writer. A symbolic link stays, and its target is replaced. Other hard links keep
-/// the old content, and have fences of their own.
+/// The call waits for a concurrent writer for at most `patience`. An existing file retains its
+/// permissions, but the writer becomes the owner. At a symbolic link, the link's target is
+/// replaced. Further hard links retain the old content, and have separate fences.
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,10 +53,11 @@ use crate::error::{FenceError, Stale, checked};
 ///
 /// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed. Permanent.
 /// * [`FenceError::InvalidToken`] - nothing was done. Permanent.
-/// * [`FenceError::Resource`] - the error of the file system. `TimedOut`: another writer has not
-///   finished within `patience`; transient. `InvalidData`: the record of the fence is damaged, and the
-///   message names it. `InvalidInput`: `path` is no regular file. After other errors the file has the
-///   old content or the new content. Trying again with the same token is safe.
+/// * [`FenceError::Resource`] - the error of the file system. `TimedOut`: a concurrent writer has
+///   not finished within `patience`; transient. `InvalidData`: the fence's record, named by the
+///   message, is damaged; or the fence was replaced during the write. `InvalidInput`: `path` is no
+///   regular file. After any error the file has the old content or the new content. A retry with
+///   the same token is safe.
 pub fn replace(
     path: impl AsRef<Path>,
     token: u64,
@@ -64,7 +67,7 @@ pub fn replace(
     replace_in_steps(path.as_ref(), token, content, patience, &mut |_| {})
 }
 
-/// The steps of a write after which a test kills the writer.
+/// Steps of a write, after each of which a test kills the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Locked,
@@ -83,11 +86,11 @@ fn replace_in_steps(
     after: &mut dyn FnMut(Step),
 ) -> Result<(), FenceError<io::Error>> {
     checked::<io::Error>(token)?;
-    // 1. One writer at a time. The lock ends with `lock`, or with the process.
+    // 1. Writers take turns. Dropping `lock` or the end of the process unlocks the fence.
     let fence = Fence::of(path)?;
     let lock = fence.lock(patience)?;
     after(Step::Locked);
-    // 2. The newest token. A write whose content is still there was not committed.
+    // 2. The newest token. A write was not committed if its content file still exists.
     let last = fence.record()?;
     let newest = match &last {
         Some(last) if fence.content(last.write).try_exists()? => last.newest_before,
@@ -98,7 +101,7 @@ fn replace_in_steps(
         let resource = path.display().to_string();
         return Err(FenceError::Stale(Stale::new(resource, token).with_newest(newest)));
     }
-    // 3. The content, on the disk before the record that names it.
+    // 3. The content, on the disk before the record, which names this content.
     let write = last.map_or(1, |last| last.write.wrapping_add(1));
     let new = fence.content(write);
     let permissions = fs::metadata(&fence.path).ok().map(|file| file.permissions());
@@ -114,13 +117,13 @@ fn replace_in_steps(
     sync_folder(fence.path.parent().unwrap_or(Path::new(".")))?;
     sync_folder(&fence.folder)?;
     after(Step::Renamed);
-    // 6. Nothing needs what killed writers have left. The next writer tries again what fails here.
+    // 6. Remove the remains of killed writers. After a failure, the next writer retries.
     fence.remove_contents().ok();
     after(Step::Cleaned);
     Ok(())
 }
 
-/// The fence of one file.
+/// The fence of a file.
 struct Fence {
     /// The file, with no symbolic link in its path.
     path: PathBuf,
@@ -131,12 +134,12 @@ struct Fence {
 struct Record {
     write: u64,
     token: u64,
-    /// The newest token if that write was not committed; zero for none.
+    /// The newest token if `write` was not committed; zero for none.
     newest_before: u64,
 }
 
 impl Fence {
-    /// The fence of the file at `path`, whose folder is made if it is missing.
+    /// Returns the fence of the file at `path`, and creates the fence's folder if missing.
     fn of(path: &Path) -> io::Result<Self> {
         let path = match fs::canonicalize(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -161,10 +164,10 @@ impl Fence {
         self.folder.join(format!("content-{write}"))
     }
 
-    /// Locks the fence, and waits for another writer for `patience` at most.
+    /// Locks the fence. Waits for a concurrent writer for at most `patience`.
     fn lock(&self, patience: Duration) -> io::Result<File> {
         let path = self.folder.join("lock");
-        // To lock it, nobody needs the right to write it.
+        // Locking the file needs no permission to write the file.
         let file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 OpenOptions::new().create(true).truncate(false).write(true).open(path)?
@@ -193,8 +196,8 @@ impl Fence {
         }
     }
 
-    /// An error if the file that this writer has locked is not that of the fence any more: somebody has
-    /// deleted the fence, and another may write.
+    /// Fails if `lock` is no longer the fence's lock file: somebody has deleted the fence, so a
+    /// second writer may be active.
     fn check(&self, lock: &File) -> io::Result<()> {
         let path = self.folder.join("lock");
         if is_same_file(&lock.metadata()?, &fs::metadata(&path)?) {
@@ -218,7 +221,7 @@ impl Fence {
         Err(io::Error::new(ErrorKind::InvalidData, message))
     }
 
-    /// Removes the contents, and the half of a record, that killed writers have left.
+    /// Removes the contents and the unfinished record of killed writers.
     fn remove_contents(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
@@ -240,8 +243,8 @@ impl Fence {
     }
 }
 
-/// Writes a new file to the disk, in place of what a killed writer has left. A link that somebody has put
-/// there is not followed.
+/// Writes a new file to the disk, in place of a killed writer's remains. Links at `path` are
+/// removed, not followed.
 fn write_file(path: &Path, content: &[u8], permissions: Option<fs::Permissions>) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -265,13 +268,13 @@ fn is_same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Windows deletes no file that is open.
+/// Always true, because Windows deletes no open file.
 #[cfg(not(unix))]
 fn is_same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
     true
 }
 
-/// The names in a folder are on the disk from then on. Windows has no such call, and needs none.
+/// Syncs the names in `folder` to the disk. Windows has no such call, and needs none.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Asks the server, and puts the checks together.
+//! Queries the server, and assembles the checks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,43 +17,45 @@ use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 use crate::store::{Failure, ServerId, Store};
 
-/// How the names of scratch keys begin, after the client's prefix.
+/// Start of the names of scratch keys, after the client's prefix.
 const SCRATCH: &str = "wheellock_doctor:";
 
 /// Two names without braces, in different slots.
 const IN_TWO_SLOTS: [&str; 2] = ["wheellock_doctor:1", "wheellock_doctor:2"];
 
-/// What is read of the configuration. Redis before 7.0 takes one name at a time.
+/// Settings to read, each with its own `CONFIG GET`: Redis before 7.0 accepts a single name.
 const SETTINGS: [&str; 6] =
     ["maxmemory-policy", "save", "appendfsync", "timeout", "tcp-keepalive", "cluster-node-timeout"];
 
-/// How often the clock is read at a time.
+/// Number of consecutive readings of the clock.
 const READINGS: usize = 5;
 
-/// With more connections the list of all may be larger than the largest reply.
+/// With more connections, the reply to `CLIENT LIST` may exceed the largest reply.
 const MOST_CONNECTIONS: u64 = 1_500;
 
-/// How long locks of Redisson are looked for, and how many locks are looked at.
+/// Duration of the search for locks of Redisson, and the maximum number of inspected locks.
 const LOOK_FOR: Duration = Duration::from_millis(300);
 const MOST_LOCKS: usize = 200;
 
 impl Client {
-    /// Checks what a lock depends on: server and version, the permissions of this user, eviction,
-    /// persistence, replicas, the time of a failover against the lease, the rate of the server's
-    /// clock, latency, and connections that end when they are idle. For an operator, before a
-    /// program uses a server and when it is slow; not for the health check of a service, which is
+    /// Checks the conditions on which locks depend.
+    ///
+    /// The checks cover server and version, this user's permissions, eviction, persistence,
+    /// replicas, the time of a failover against the lease, the rate of the server's clock, latency,
+    /// and the closing of idle connections. The call is for operators, before a program uses a
+    /// server and when the server is slow. For the health check of a service, use
     /// [`ping`](Self::ping).
     ///
-    /// The call takes one to two seconds with a server that answers. The call writes a few keys,
-    /// which begin with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live
-    /// for five seconds at most, and are gone at the end. No setting is changed. Each command that
-    /// this user may not call is called once, in a form that changes nothing, and so stands in the
-    /// server's `ACL LOG`. Acquires of its scratch lock count in [`stats`](Self::stats), and a
-    /// second client is built for the time of the call.
+    /// The call takes one to two seconds if the server answers. It writes a few keys, which begin
+    /// with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live for five
+    /// seconds at most, and are deleted at the end. No setting is changed. Each command forbidden
+    /// to this user is called once, in a form without an effect, and so appears in the server's
+    /// `ACL LOG`. Acquires of the scratch lock count in [`stats`](Self::stats). A second client
+    /// exists during the call.
     ///
-    /// In a cluster the call asks each master, and reports the worst result of each check. A check
-    /// whose value the server refuses to tell, such as a setting of a managed service without
-    /// `CONFIG`, is [`CheckState::NotChecked`]. In memory there is only the check `connection`.
+    /// In a cluster the call queries each master, and reports the worst result of each check. If
+    /// the server refuses to report a value, such as a setting of a managed service without
+    /// `CONFIG`, the check is [`CheckState::NotChecked`]. In memory the only check is `connection`.
     ///
     /// ```no_run
     /// use wheellock::{CheckState, Client};
@@ -67,13 +69,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`ping`](Self::ping), if the server cannot be asked at all;
-    /// [`Diagnosis::from_error`] makes a diagnosis of that. [`Error::InvalidName`]: the prefix is
-    /// too long. A check that fails is no error.
+    /// The errors of [`ping`](Self::ping), if the server cannot be queried at all;
+    /// [`Diagnosis::from_error`] converts such an error to a diagnosis. [`Error::InvalidName`]: the
+    /// prefix is too long. A failed check is no error.
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
         let core = self.core.running()?;
         match core.ping() {
-            // It is one of the permissions.
+            // `PING` is among the checked permissions.
             Err(Error::Refused { code, .. }) if code == "NOPERM" => {}
             answer => answer?,
         }
@@ -86,7 +88,7 @@ impl Client {
         let servers = core.store.servers();
         let lease = core.settings.watchdog_lease.duration();
 
-        // 1. What each server says of itself and of this user.
+        // 1. The facts of each server, and this user's permissions.
         let failover = failover_of(&core);
         let setting = Setting {
             sentinel: matches!(failover, Failover::Sentinel { .. }),
@@ -105,7 +107,7 @@ impl Client {
             ask_permissions(&core, *server, &questions, &mut missing)?;
         }
 
-        // 2. The locks themselves, between two readings of the clock.
+        // 2. The locks, between two readings of the clock.
         let first = servers.first().copied().unwrap_or(ServerId::ONLY);
         let before = read_clock(&core, first);
         let latency = self.latency(&name, core.settings.command_timeout);
@@ -115,7 +117,7 @@ impl Client {
             _ => self.hand_over(&core, &name),
         };
 
-        // 3. All together.
+        // 3. All checks together.
         let replication = Replication {
             fails_over: setting.sentinel,
             acks: core.settings.replica_acks.and_then(|acks| match acks.wanted {
@@ -147,10 +149,10 @@ impl Client {
         Ok(Diagnosis::of(checks.into_iter().flatten().collect()))
     }
 
-    /// The pattern of the names that a user of this client should be permitted.
+    /// Returns the pattern of names which this client's user should be permitted.
     fn names(&self) -> String {
         match self.prefix.pattern("*") {
-            // Without a prefix the names of the program's locks are not known.
+            // Without a prefix the names of the program's locks are unknown.
             all if all == "*" => format!("{SCRATCH}*"),
             names => names,
         }
@@ -177,7 +179,7 @@ impl Client {
         }
     }
 
-    /// Whether the server refuses keys of two slots; `None` if it refuses this user's keys.
+    /// Returns whether the server refuses keys of two slots; `None` if unknown.
     fn separates_slots(&self, core: &ClientCore, server: ServerId) -> Option<bool> {
         let [one, other] = IN_TWO_SLOTS.map(|name| self.prefix.name(name).ok());
         let (one, other) = (one?, other?);
@@ -189,8 +191,9 @@ impl Client {
         }
     }
 
-    /// Whether clients of Redisson are there: by the names of connections, and by the holders of
-    /// locks. Redisson up to 4.7 does not tell the server which library it is.
+    /// Checks for clients of Redisson, by the names of connections and the holders of locks.
+    ///
+    /// Redisson up to 4.7 does not send the library's name to the server.
     fn redisson(&self, core: &ClientCore, servers: &[ServerId], facts: &[Facts]) -> Check {
         const NAME: &str = "redisson";
         let mut connections = 0;
@@ -263,7 +266,7 @@ fn facts_of(core: &ClientCore, server: ServerId) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Finds out what the user lacks on this server.
+/// Adds the permissions that the user lacks on `server` to `missing`.
 fn ask_permissions(
     core: &ClientCore,
     server: ServerId,
@@ -281,8 +284,7 @@ fn ask_permissions(
     }
     let replies: Vec<Value> = replies.collect();
     missing.learn(&questions.first, &replies);
-    // The text is there, or another server has the key. Otherwise these commands would make the
-    // key.
+    // The text exists, or another server owns the key. Otherwise the commands would create the key.
     let text = replies.first();
     let is_safe = match text {
         Some(Value::Text(made)) => made == "OK",
@@ -341,10 +343,10 @@ fn topology(
     }
 }
 
-/// The server's time since its epoch, and when it was asked and answered.
+/// The server's time since the Unix epoch, and the instants of the query and the reply.
 type Reading = (Duration, Instant, Instant);
 
-/// The quickest of a few readings, which tells most.
+/// Returns the quickest of [`READINGS`] readings, which is the most accurate.
 fn read_clock(core: &ClientCore, server: ServerId) -> Option<Reading> {
     let readings = (0..READINGS).map_while(|_| read_clock_once(core, server));
     readings.min_by_key(|(_, asked, answered)| answered.saturating_duration_since(*asked))
@@ -371,7 +373,7 @@ fn readings(first: Option<Reading>, second: Option<Reading>) -> Option<ClockRead
     })
 }
 
-/// How many connections say that they are Redisson's.
+/// Returns the number of connections with Redisson's name; 0 if the list would be too long.
 fn named_connections(core: &ClientCore, server: ServerId, facts: &Facts) -> usize {
     let clients = facts.info("connected_clients").and_then(|number| number.parse::<u64>().ok());
     if clients.is_none_or(|clients| clients > MOST_CONNECTIONS) {

@@ -1,10 +1,10 @@
-//! What a diagnosis tells: plain data.
+//! The result of a diagnosis, as plain data.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// What [`Client::diagnose`](crate::Client::diagnose) has found.
+/// The findings of [`Client::diagnose`](crate::Client::diagnose).
 ///
 /// ```
 /// use wheellock::{CheckState, Client};
@@ -22,11 +22,11 @@ use crate::error::Error;
 pub struct Diagnosis {
     /// The worst state of all checks.
     pub state: CheckState,
-    /// Each check once, in an order that does not change.
+    /// Each check once, in a stable order.
     pub checks: Vec<Check>,
 }
 
-/// One check of a [`Diagnosis`].
+/// A check of a [`Diagnosis`].
 ///
 /// ```
 /// use wheellock::Client;
@@ -40,17 +40,17 @@ pub struct Diagnosis {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Check {
-    /// What was checked: a word that does not change, such as `eviction`.
+    /// The stable name of the check, such as `eviction`.
     pub name: &'static str,
-    /// How the server does.
+    /// The result of the check.
     pub state: CheckState,
-    /// What was found, in one line.
+    /// The finding, in a single line.
     pub found: String,
-    /// What to do about it.
+    /// The recommended repair; `None` if there is none.
     pub repair: Option<String>,
 }
 
-/// How a server does in one [`Check`], from good to bad.
+/// The result of a [`Check`], from good to bad.
 ///
 /// ```
 /// use wheellock::CheckState;
@@ -65,11 +65,12 @@ pub struct Check {
 pub enum CheckState {
     /// Nothing is wrong.
     Ok,
-    /// The server does not say, or this user may not ask. No lock is in danger for that reason.
+    /// The server does not report the value, or this user may not query the server. This alone
+    /// endangers no lock.
     NotChecked,
-    /// Locks work, and something endangers them or slows them down.
+    /// Locks work, but are slow or in danger.
     Warn,
-    /// Locks do not work, or are lost in everyday use.
+    /// Locks do not work, or are lost in normal use.
     Fail,
 }
 
@@ -85,8 +86,9 @@ impl fmt::Display for CheckState {
 }
 
 impl Diagnosis {
-    /// The diagnosis of a server for which no client can be built, or that does not answer
-    /// [`diagnose`](crate::Client::diagnose): the check `connection` has failed.
+    /// Converts `error` to a diagnosis whose only check, `connection`, has failed.
+    ///
+    /// For an error of [`diagnose`](crate::Client::diagnose) or of building a client.
     ///
     /// ```
     /// use wheellock::{CheckState, Client, Diagnosis, Memory};

@@ -1,4 +1,4 @@
-//! Looks at the server of a client for what endangers locks or slows them down.
+//! Checks a client's server for conditions which endanger or slow down locks.
 
 pub(crate) mod diagnose;
 pub(crate) mod diagnosis;

@@ -1,25 +1,25 @@
-//! Which commands, keys and channels the user may use.
+//! Checks which commands, keys and channels the user may use.
 //!
-//! A user that has no more than it needs may not ask the server for its own rights. So each command
-//! is sent once, in a form that changes nothing: to a key that is not there, or with an argument
-//! that the command refuses. The server looks at the permission first, and says if it is missing.
+//! A user with minimal permissions may not query the user's own rights. So each command is sent
+//! once, in a form without an effect: to a missing key, or with an invalid argument. The server
+//! checks the permission first, and reports a missing permission.
 
 use crate::doctor::diagnosis::{Check, CheckState};
 use crate::model::name::LockName;
 use crate::model::settings::{ReplicaAcks, Replicas};
 use crate::ops::value::Value;
 
-/// A script that does nothing, and that each client leaves in the server's cache when it connects.
+/// A script without an effect, which each client leaves in the server's cache on connecting.
 pub(crate) const NO_OPERATION: &str = "return 1";
 
-/// What a permission is for.
+/// Purpose of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Without it no lock can be acquired or released.
+    /// Required to acquire or release any lock.
     Lock,
-    /// Without it locks work, and something is slower or less is known.
+    /// Locks work without the permission, but slower or with less information.
     Comfort,
-    /// `Client::lock` does not need it, other kinds or questions do.
+    /// Required by the remaining kinds of locks or by queries, but not by `Client::lock`.
     Other,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Need {
 enum Place {
     Everywhere,
     Cluster,
-    /// Behind sentinels, and where a grant waits for all replicas that are connected.
+    /// Behind sentinels, and where a grant waits for all connected replicas.
     Role,
     /// Where a grant waits for replicas.
     Acks,
@@ -45,14 +45,14 @@ pub(crate) struct Probe {
     place: Place,
     /// The command as in `ACL SETUSER`, without the `+`.
     verb: &'static str,
-    /// The words behind the verb. `KEY` is a text, `NONE` is not there.
+    /// The words after the verb. The key `KEY` holds a text, the key `NONE` is missing.
     arguments: &'static [&'static str],
 }
 
-/// The value of the key `KEY`, which is no number and no list.
+/// The value of the key `KEY`: neither a number nor a list.
 const TEXT: &str = "wheellock doctor";
 
-/// How long `KEY` lives if it is not deleted, in milliseconds.
+/// Time to live of `KEY`, in milliseconds.
 const LIFE: &str = "3000";
 
 const fn lock(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
@@ -71,8 +71,8 @@ const fn at(place: Place, need: Need, verb: &'static str, words: &'static [&'sta
     Probe { need, place, verb, arguments: words }
 }
 
-/// All commands of the operations guide, but those without which there is no connection. `SET` is
-/// the first: the commands of [`ON_TEXT`] rely on it.
+/// All commands of the operations guide, except the commands that a connection needs. `SET` is
+/// first, because the commands of [`ON_TEXT`] rely on its key.
 const PROBES: &[Probe] = &[
     lock("set", &["KEY", TEXT, "PX", LIFE, "NX"]),
     lock("exists", &["NONE"]),
@@ -119,12 +119,12 @@ const PROBES: &[Probe] = &[
     other("zscore", &["NONE", "a"]),
 ];
 
-/// These would make the key, so they need one that is a text.
+/// Commands which would create a missing key, and fail on a text.
 const ON_TEXT: &[Probe] =
     &[other("incr", &["KEY"]), other("decr", &["KEY"]), other("rpush", &["KEY", "a"])];
 
-/// The last ones: the first deletes the text, and while a connection is subscribed, it takes no
-/// other commands.
+/// The last commands. The first deletes the text; a subscribed connection accepts no further
+/// commands.
 const LAST: &[Probe] = &[
     lock("del", &["KEY"]),
     comfort("subscribe", &["CHANNEL"]),
@@ -133,7 +133,7 @@ const LAST: &[Probe] = &[
     at(Place::Cluster, Need::Comfort, "sunsubscribe", &["CHANNEL"]),
 ];
 
-/// Where the client is, as far as permissions depend on it.
+/// The parts of the client's environment on which permissions depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) sentinel: bool,
@@ -158,22 +158,22 @@ impl Setting {
     }
 }
 
-/// One command that is sent, and what a refusal means.
+/// A command to send, and the permissions that a refusal reports as missing.
 #[derive(Debug)]
 pub(crate) struct Question {
     need: Need,
     pub(crate) words: Vec<String>,
     /// The permission for the command.
     command: String,
-    /// The permission for its key.
+    /// The permission for the command's key.
     key: String,
-    /// The permission for its channel, if it has one.
+    /// The permission for the command's channel, if any.
     channel: Option<String>,
 }
 
 impl Question {
-    /// The permissions that this reply says are missing. The server looks at the command first, so
-    /// nothing is known of the channel of a command that is refused: it counts as missing too.
+    /// Returns the missing permissions according to `reply`. The server checks the command first:
+    /// if the command is refused, its channel counts as missing too.
     fn missing(&self, reply: &Value) -> Vec<&str> {
         let Value::Refusal { code, message } = reply else { return Vec::new() };
         if code != "NOPERM" {
@@ -194,20 +194,20 @@ impl Question {
     }
 }
 
-/// What is asked about one user.
+/// All questions about a user.
 #[derive(Debug)]
 pub(crate) struct Questions {
-    /// The first makes the text.
+    /// The first question creates the text.
     pub(crate) first: Vec<Question>,
-    /// For a server that has the text, or that another one has it.
+    /// Sent if this server has the text, or answers `MOVED`.
     pub(crate) on_text: Vec<Question>,
-    /// The first deletes the text. The connection takes nothing else afterwards.
+    /// The first question deletes the text. The connection accepts no command afterwards.
     pub(crate) last: Vec<Question>,
 }
 
 impl Questions {
-    /// `scratch` is a name that nobody else uses, and `names` the pattern of names that the user
-    /// should be permitted.
+    /// Builds the questions. Nobody else may use the name `scratch`; `names` is the pattern of
+    /// names which the user should be permitted.
     pub(crate) fn new(scratch: &LockName, names: &str, setting: Setting) -> Self {
         let key = scratch.as_str();
         let none = format!("{key}:none");
@@ -231,8 +231,8 @@ impl Questions {
                     .then(|| "&redisson_lock__channel:*".to_owned()),
             }
         };
-        // The keys and channels of `lock`, and those around the names of other kinds.
-        // A script that does nothing: whoever is connected may call it.
+        // The keys and channels of `lock` and of the remaining kinds. The probe of a key is a
+        // script without an effect, which every connected user may call.
         let is_there = |need, key: &str, pattern: &str| Question {
             need,
             words: ["eval", NO_OPERATION, "1", key].map(str::to_owned).to_vec(),
@@ -274,21 +274,22 @@ impl Questions {
     }
 }
 
-/// What a user lacks, each permission once.
+/// The permissions a user lacks, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// The user's name, if it is known.
+    /// The user's name, if known.
     pub(crate) user: Option<String>,
     permissions: Vec<(Need, String)>,
 }
 
 impl Missing {
-    /// The user that the settings name, who may have another name on the server.
+    /// No missing permissions, for the user in the settings. The server may report a different
+    /// name.
     pub(crate) fn of_user(user: Option<String>) -> Self {
         Self { user, permissions: Vec::new() }
     }
 
-    /// Takes in the replies to questions.
+    /// Adds the permissions missing according to `replies`.
     pub(crate) fn learn(&mut self, questions: &[Question], replies: &[Value]) {
         for (question, reply) in questions.iter().zip(replies) {
             for permission in question.missing(reply) {
@@ -297,7 +298,7 @@ impl Missing {
         }
     }
 
-    /// Questions that could not be asked count as refused.
+    /// Adds the commands of `questions`, which could not be sent, as refused.
     pub(crate) fn add_all(&mut self, questions: &[Question]) {
         for question in questions {
             self.add(question.need, &question.command);
@@ -326,7 +327,7 @@ impl Missing {
         format!("ACL SETUSER {} {permissions}", self.user.as_deref().unwrap_or("USER"))
     }
 
-    /// Whether `Client::lock` works for the user.
+    /// Checks whether `Client::lock` works for the user.
     pub(crate) fn check_lock(&self) -> Check {
         const NAME: &str = "permissions";
         let Some(all) = self.of(|need| need != Need::Other) else {
@@ -339,7 +340,7 @@ impl Missing {
         Check::new(NAME, state, format!("{}: {found}", self.who()), Some(self.line(&all)))
     }
 
-    /// Whether all other kinds and questions work for the user.
+    /// Checks whether the remaining kinds of locks, status and list work for the user.
     pub(crate) fn check_others(&self) -> Check {
         const NAME: &str = "permissions_other";
         match self.of(|need| need == Need::Other) {

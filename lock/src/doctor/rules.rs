@@ -1,4 +1,4 @@
-//! The rules: from what a server says and how fast it is to a check. They send nothing.
+//! Rules which derive checks from a server's facts and latencies, without sending commands.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use crate::doctor::diagnosis::{Check, CheckState};
 use crate::error::truncated;
 use crate::ops::value::Value;
 
-/// The oldest version that runs all scripts, and the newest one of each server that is tested.
+/// The oldest supported version: it runs all scripts.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// A replica that has not answered for longer is not counted by `min-replicas-max-lag 1`.
+/// Maximum lag of a replica in seconds, as in `min-replicas-max-lag 1`.
 const MOST_LAG: u64 = 1;
 
-/// By how much the clocks of server and client may differ in their rate: what `is_held` allows.
+/// Maximum difference between the clock rates of server and client, as `is_held` allows.
 const MOST_DRIFT: f64 = 0.01;
 
-/// The fewest sentinels of which one may fail.
+/// Minimum number of sentinels to tolerate a failure.
 const FEWEST_SENTINELS: usize = 3;
 
-/// How many times the time without a master a lease should last.
+/// Minimum ratio of a lease to the time without a master.
 const LEASES: u32 = 3;
 
-/// Above this, waiters are not woken by messages: they look once a second.
+/// Maximum hand-over time with notifications. Without them, waiters poll once a second.
 const WOKEN_WITHIN: Duration = Duration::from_millis(500);
 
-/// What one server says of itself.
+/// The reported facts of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// Empty if the server did not answer `INFO`.
@@ -67,7 +67,7 @@ impl Facts {
     }
 }
 
-/// The kind of the server and its version.
+/// Checks the server's product and version.
 pub(crate) fn server(facts: &Facts) -> Check {
     const NAME: &str = "server";
     let product = [("valkey_version", "Valkey"), ("dragonfly_version", "Dragonfly")]
@@ -90,7 +90,7 @@ pub(crate) fn server(facts: &Facts) -> Check {
     }
 }
 
-/// Whether the server has channels that belong to a slot, as far as is known.
+/// Returns whether the server has sharded channels; `true` if the version is unknown.
 pub(crate) fn has_sharded_channels(facts: &Facts) -> bool {
     facts.info("redis_version").and_then(major_and_minor).is_none_or(|version| version >= (7, 0))
 }
@@ -100,7 +100,7 @@ fn major_and_minor(version: &str) -> Option<(u64, u64)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// Whether keys of locks may be evicted.
+/// Checks whether keys of locks may be evicted.
 pub(crate) fn eviction(facts: &Facts) -> Check {
     const NAME: &str = "eviction";
     let policy = facts.info("maxmemory_policy").or_else(|| facts.config("maxmemory-policy"));
@@ -125,7 +125,7 @@ pub(crate) fn eviction(facts: &Facts) -> Check {
     }
 }
 
-/// What a restart of the server loses.
+/// Checks which locks a restart of the server loses.
 pub(crate) fn persistence(facts: &Facts) -> Check {
     const NAME: &str = "persistence";
     let Some(appends) = facts.info("aof_enabled") else {
@@ -157,16 +157,16 @@ pub(crate) fn persistence(facts: &Facts) -> Check {
     }
 }
 
-/// What a client asks of the replicas of its master.
+/// A client's requirements for the master's replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Replication {
     /// Whether a replica may become the master, as far as the client knows.
     pub(crate) fails_over: bool,
-    /// How many have to acknowledge a grant.
+    /// Number of replicas that must acknowledge a grant.
     pub(crate) acks: Option<u32>,
 }
 
-/// Whether the master has its replicas, and refuses writes without them.
+/// Checks whether the master has replicas, and refuses writes without them.
 pub(crate) fn replicas(facts: &Facts, Replication { fails_over, acks }: Replication) -> Check {
     const NAME: &str = "replicas";
     match facts.info("role") {
@@ -219,7 +219,8 @@ pub(crate) fn replicas(facts: &Facts, Replication { fails_over, acks }: Replicat
     Check::ok(NAME, format!("{found}; writes are refused without them"))
 }
 
-/// From a line such as `ip=10.0.0.1,port=6379,state=online,offset=14,lag=0`.
+/// Whether a replica is online and within [`MOST_LAG`]. `replica` is a line such as
+/// `ip=10.0.0.1,port=6379,state=online,offset=14,lag=0`.
 fn is_near(replica: &str) -> bool {
     let field = |name: &str| {
         replica.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
@@ -228,18 +229,18 @@ fn is_near(replica: &str) -> bool {
     field("state") == Some("online") && lag.is_none_or(|lag| lag <= MOST_LAG)
 }
 
-/// How a failover is found, and how long that takes.
+/// Mechanism of failover, and the time to detect a failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failover {
-    /// Nobody that the client knows makes a replica the master.
+    /// The client knows of no failover.
     None,
-    /// `down-after-milliseconds`, if a sentinel tells it, and how many sentinels there are.
+    /// `down-after-milliseconds`, if a sentinel reports the value, and the number of sentinels.
     Sentinel { down_after: Option<Duration>, sentinels: usize },
-    /// `cluster-node-timeout` is in the configuration.
+    /// The time is `cluster-node-timeout` in the server's configuration.
     Cluster,
 }
 
-/// Whether a watched lease outlasts a failover.
+/// Checks whether a watched lease outlasts a failover.
 pub(crate) fn failover(facts: &Facts, by: Failover, lease: Duration) -> Check {
     const NAME: &str = "failover";
     let (setting, silence) = match by {
@@ -270,18 +271,18 @@ pub(crate) fn failover(facts: &Facts, by: Failover, lease: Duration) -> Check {
     Check::ok(NAME, found)
 }
 
-/// The server's clock, read twice. Each reading lies between the begin and the end of its question.
+/// Two readings of the server's clock, each between the start and the end of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockReadings {
-    /// Between the readings, by the server.
+    /// Time between the readings, by the server's clock.
     pub(crate) server: Duration,
-    /// From the end of the first question to the begin of the second, by the client.
+    /// From the end of the first query to the start of the second, by the client's clock.
     pub(crate) shortest: Duration,
-    /// From the begin of the first question to the end of the second, by the client.
+    /// From the start of the first query to the end of the second, by the client's clock.
     pub(crate) longest: Duration,
 }
 
-/// Whether the server's clock runs as fast as this machine's, as far as two readings tell.
+/// Checks whether the rates of the server's clock and this machine's clock are equal.
 pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
     const NAME: &str = "clock";
     let Some(ClockReadings { server, shortest, longest }) = readings else {
@@ -291,7 +292,7 @@ pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
             "permit +time, and slew the server's clock instead of stepping it",
         );
     };
-    // The true rate lies between these two. Nothing is known without time in between.
+    // The true rate lies between `lowest` and `highest`. No divisor is zero.
     let shortest = shortest.max(Duration::from_nanos(1));
     let longest = longest.max(shortest);
     let lowest = server.as_secs_f64() / longest.as_secs_f64();
@@ -311,7 +312,7 @@ pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
     }
 }
 
-/// How long a lock and its release take.
+/// Checks the duration of a lock and its release.
 pub(crate) fn latency(times: &mut [Duration], command_timeout: Duration) -> Check {
     const NAME: &str = "latency";
     let (p50, p99) = (quantile(times, 50), quantile(times, 99));
@@ -325,7 +326,7 @@ pub(crate) fn latency(times: &mut [Duration], command_timeout: Duration) -> Chec
     Check::ok(NAME, found)
 }
 
-/// How long it takes until a waiter of another client has the lock.
+/// Checks the duration of a hand-over to a waiter of another client.
 pub(crate) fn hand_over(times: &mut [Duration]) -> Check {
     const NAME: &str = "hand_over";
     let (p50, p99) = (quantile(times, 50), quantile(times, 99));
@@ -337,14 +338,14 @@ pub(crate) fn hand_over(times: &mut [Duration]) -> Check {
     Check::ok(NAME, found)
 }
 
-/// The time that `percent` of the times do not exceed.
+/// Returns the quantile at `percent` of `times`, which get sorted; zero if empty.
 fn quantile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
     let last = times.len().saturating_sub(1);
     times.get(last * percent / 100).copied().unwrap_or_default()
 }
 
-/// Whether the server closes connections between two renewals.
+/// Checks whether the server closes connections between two renewals.
 pub(crate) fn idle(facts: &Facts, lease: Duration) -> Check {
     const NAME: &str = "idle_connections";
     let proxies = "a proxy or firewall in between is not checked";
@@ -370,7 +371,9 @@ pub(crate) fn idle(facts: &Facts, lease: Duration) -> Check {
     Check::ok(NAME, found)
 }
 
-/// One check from the checks of all servers: the worst, with its server.
+/// Merges the checks of all servers to the worst check, which names the server.
+///
+/// Names no server if all findings are equal. `None` without checks.
 pub(crate) fn merge(checks: Vec<(String, Check)>) -> Option<Check> {
     let servers = checks.len();
     let is_same = |(_, check): &(String, Check)| check.found == checks[0].1.found;
