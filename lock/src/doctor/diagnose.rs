@@ -1,4 +1,4 @@
-//! Asks the server, and puts the checks together.
+//! Queries the server, and combines the checks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,43 +17,44 @@ use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 use crate::store::{Failure, ServerId, Store};
 
-/// How the names of scratch keys begin, after the client's prefix.
+/// Prefix of the names of scratch keys, after the client's prefix.
 const SCRATCH: &str = "wheellock_doctor:";
 
 /// Two names without braces, in different slots.
 const IN_TWO_SLOTS: [&str; 2] = ["wheellock_doctor:1", "wheellock_doctor:2"];
 
-/// What is read of the configuration. Redis before 7.0 takes one name at a time.
+/// The settings read with `CONFIG GET`. Redis before 7.0 takes a single name at a time.
 const SETTINGS: [&str; 6] =
     ["maxmemory-policy", "save", "appendfsync", "timeout", "tcp-keepalive", "cluster-node-timeout"];
 
-/// How often the clock is read at a time.
+/// Number of readings of the clock, of which the quickest is used.
 const READINGS: usize = 5;
 
-/// With more connections the list of all may be larger than the largest reply.
+/// Above this number, the list of all connections may exceed the maximum size of a reply.
 const MOST_CONNECTIONS: u64 = 1_500;
 
-/// How long locks of Redisson are looked for, and how many locks are looked at.
+/// Limits of the search for Redisson's locks: duration, and number of inspected locks.
 const LOOK_FOR: Duration = Duration::from_millis(300);
 const MOST_LOCKS: usize = 200;
 
 impl Client {
-    /// Checks what a lock depends on: server and version, the permissions of this user, eviction,
-    /// persistence, replicas, the time of a failover against the lease, the rate of the server's
-    /// clock, latency, and connections that end when they are idle. For an operator, before a
-    /// program uses a server and when it is slow; not for the health check of a service, which is
+    /// Checks the conditions for working locks: server and version, the permissions of this user,
+    /// eviction, persistence, replicas, the time of a failover against the lease, the rate of the
+    /// server's clock, latency, and the closing of idle connections. For an operator, before a
+    /// program uses a server and when the server is slow. For the health check of a service use
     /// [`ping`](Self::ping).
     ///
     /// The call takes one to two seconds with a server that answers. The call writes a few keys,
-    /// which begin with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live
-    /// for five seconds at most, and are gone at the end. No setting is changed. Each command that
-    /// this user may not call is called once, in a form that changes nothing, and so stands in the
-    /// server's `ACL LOG`. Acquires of its scratch lock count in [`stats`](Self::stats), and a
-    /// second client is built for the time of the call.
+    /// which begin with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live for
+    /// five seconds at most, and are gone at the end. No setting is changed. Each command forbidden
+    /// to this user is called once, in a form that changes nothing, and so appears in the server's
+    /// `ACL LOG`. Acquires of the scratch lock count in [`stats`](Self::stats), and a second client
+    /// is built for the duration of the call.
     ///
-    /// In a cluster the call asks each master, and reports the worst result of each check. A check
-    /// whose value the server refuses to tell, such as a setting of a managed service without
-    /// `CONFIG`, is [`CheckState::NotChecked`]. In memory there is only the check `connection`.
+    /// In a cluster the call queries each master, and reports the worst result of each check. A
+    /// check whose value the server refuses to return, such as a setting of a managed service
+    /// without `CONFIG`, is [`CheckState::NotChecked`]. In memory there is only the check
+    /// `connection`.
     ///
     /// ```no_run
     /// use wheellock::{CheckState, Client};
@@ -67,13 +68,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`ping`](Self::ping), if the server cannot be asked at all;
-    /// [`Diagnosis::from_error`] makes a diagnosis of that. [`Error::InvalidName`]: the prefix is
-    /// too long. A check that fails is no error.
+    /// As [`ping`](Self::ping), if the server does not answer at all; [`Diagnosis::from_error`]
+    /// converts the error to a diagnosis. [`Error::InvalidName`]: the prefix is too long. A failed
+    /// check is no error.
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
         let core = self.core.running()?;
         match core.ping() {
-            // It is one of the permissions.
+            // The permission to `PING` is checked below.
             Err(Error::Refused { code, .. }) if code == "NOPERM" => {}
             answer => answer?,
         }
@@ -86,7 +87,7 @@ impl Client {
         let servers = core.store.servers();
         let lease = core.settings.watchdog_lease.duration();
 
-        // 1. What each server says of itself and of this user.
+        // 1. Facts from each server, and the permissions of this user.
         let failover = failover_of(&core);
         let setting = Setting {
             sentinel: matches!(failover, Failover::Sentinel { .. }),
@@ -105,7 +106,7 @@ impl Client {
             ask_permissions(&core, *server, &questions, &mut missing)?;
         }
 
-        // 2. The locks themselves, between two readings of the clock.
+        // 2. Measurements of locks, between two readings of the clock.
         let first = servers.first().copied().unwrap_or(ServerId::ONLY);
         let before = read_clock(&core, first);
         let latency = self.latency(&name, core.settings.command_timeout);
@@ -115,7 +116,7 @@ impl Client {
             _ => self.hand_over(&core, &name),
         };
 
-        // 3. All together.
+        // 3. The checks.
         let replication = Replication {
             fails_over: setting.sentinel,
             acks: core.settings.replica_acks.and_then(|acks| match acks.wanted {
@@ -147,7 +148,7 @@ impl Client {
         Ok(Diagnosis::of(checks.into_iter().flatten().collect()))
     }
 
-    /// The pattern of the names that a user of this client should be permitted.
+    /// The pattern of the names for which a user of this client needs permissions.
     fn names(&self) -> String {
         match self.prefix.pattern("*") {
             // Without a prefix the names of the program's locks are not known.
@@ -177,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Whether the server refuses keys of two slots; `None` if it refuses this user's keys.
+    /// Whether the server refuses keys of two slots; `None` if the server refuses this user's keys.
     fn separates_slots(&self, core: &ClientCore, server: ServerId) -> Option<bool> {
         let [one, other] = IN_TWO_SLOTS.map(|name| self.prefix.name(name).ok());
         let (one, other) = (one?, other?);
@@ -189,8 +190,8 @@ impl Client {
         }
     }
 
-    /// Whether clients of Redisson are there: by the names of connections, and by the holders of
-    /// locks. Redisson up to 4.7 does not tell the server which library it is.
+    /// Checks for clients of Redisson: by the names of connections, and by the holders of locks.
+    /// Redisson up to 4.7 does not send the name of the library to the server.
     fn redisson(&self, core: &ClientCore, servers: &[ServerId], facts: &[Facts]) -> Check {
         const NAME: &str = "redisson";
         let mut connections = 0;
@@ -231,7 +232,7 @@ impl Client {
     }
 }
 
-/// Sends commands to one server, once.
+/// Sends commands to a single server, once.
 fn ask(core: &ClientCore, server: ServerId, commands: &[Vec<u8>]) -> Result<Vec<Value>, Failure> {
     ask_and(core, server, commands, false)
 }
@@ -263,7 +264,7 @@ fn facts_of(core: &ClientCore, server: ServerId) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Finds out what the user lacks on this server.
+/// Collects the missing permissions of the user on this server.
 fn ask_permissions(
     core: &ClientCore,
     server: ServerId,
@@ -281,7 +282,7 @@ fn ask_permissions(
     }
     let replies: Vec<Value> = replies.collect();
     missing.learn(&questions.first, &replies);
-    // The text is there, or another server has the key. Otherwise these commands would make the
+    // The text exists, or another server has the key. Otherwise these commands would create the
     // key.
     let text = replies.first();
     let is_safe = match text {
@@ -341,10 +342,10 @@ fn topology(
     }
 }
 
-/// The server's time since its epoch, and when it was asked and answered.
+/// The server's time since the epoch, and the instants of request and reply.
 type Reading = (Duration, Instant, Instant);
 
-/// The quickest of a few readings, which tells most.
+/// The quickest of a few readings, which has the smallest error.
 fn read_clock(core: &ClientCore, server: ServerId) -> Option<Reading> {
     let readings = (0..READINGS).map_while(|_| read_clock_once(core, server));
     readings.min_by_key(|(_, asked, answered)| answered.saturating_duration_since(*asked))
@@ -371,7 +372,7 @@ fn readings(first: Option<Reading>, second: Option<Reading>) -> Option<ClockRead
     })
 }
 
-/// How many connections say that they are Redisson's.
+/// Number of connections whose name, or name of the library, contains `redisson`.
 fn named_connections(core: &ClientCore, server: ServerId, facts: &Facts) -> usize {
     let clients = facts.info("connected_clients").and_then(|number| number.parse::<u64>().ok());
     if clients.is_none_or(|clients| clients > MOST_CONNECTIONS) {

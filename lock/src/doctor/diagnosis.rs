@@ -1,10 +1,10 @@
-//! What a diagnosis tells: plain data.
+//! The result of a diagnosis: plain data.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// What [`Client::diagnose`](crate::Client::diagnose) has found.
+/// The result of [`Client::diagnose`](crate::Client::diagnose).
 ///
 /// ```
 /// use wheellock::{CheckState, Client};
@@ -22,11 +22,11 @@ use crate::error::Error;
 pub struct Diagnosis {
     /// The worst state of all checks.
     pub state: CheckState,
-    /// Each check once, in an order that does not change.
+    /// Each check once, in a fixed order.
     pub checks: Vec<Check>,
 }
 
-/// One check of a [`Diagnosis`].
+/// A check of a [`Diagnosis`].
 ///
 /// ```
 /// use wheellock::Client;
@@ -40,17 +40,17 @@ pub struct Diagnosis {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Check {
-    /// What was checked: a word that does not change, such as `eviction`.
+    /// A fixed word for the subject of the check, such as `eviction`.
     pub name: &'static str,
-    /// How the server does.
+    /// The result of the check.
     pub state: CheckState,
-    /// What was found, in one line.
+    /// The finding, in a single line.
     pub found: String,
-    /// What to do about it.
+    /// The repair of the finding, if any.
     pub repair: Option<String>,
 }
 
-/// How a server does in one [`Check`], from good to bad.
+/// The result of a [`Check`], from good to bad.
 ///
 /// ```
 /// use wheellock::CheckState;
@@ -63,11 +63,12 @@ pub struct Check {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum CheckState {
-    /// Nothing is wrong.
+    /// No problem was found.
     Ok,
-    /// The server does not say, or this user may not ask. No lock is in danger for that reason.
+    /// The server does not say, or this user may not ask. For this reason alone no lock is in
+    /// danger.
     NotChecked,
-    /// Locks work, and something endangers them or slows them down.
+    /// Locks work, but are endangered or slow.
     Warn,
     /// Locks do not work, or are lost in everyday use.
     Fail,
@@ -85,8 +86,8 @@ impl fmt::Display for CheckState {
 }
 
 impl Diagnosis {
-    /// The diagnosis of a server for which no client can be built, or that does not answer
-    /// [`diagnose`](crate::Client::diagnose): the check `connection` has failed.
+    /// The diagnosis after an error of [`diagnose`](crate::Client::diagnose), or of building the
+    /// client: the check `connection` has failed.
     ///
     /// ```
     /// use wheellock::{CheckState, Client, Diagnosis, Memory};

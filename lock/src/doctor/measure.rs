@@ -1,4 +1,4 @@
-//! How fast the locks are: pairs of lock and unlock, and hand-overs to another client.
+//! Measurements of locks: pairs of lock and unlock, and hand-overs to another client.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +12,21 @@ use crate::locks::lock::Lock;
 use crate::model::panics::drop_payload;
 use crate::model::sync::{Parker, SystemClock, park, thread};
 
-/// How long the scratch lock lives if this process ends while it has the lock.
+/// The lease of the scratch lock, which frees the lock if this process ends while holding the lock.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// How long pairs are measured, and how many at most.
+/// Limits of the measurement of pairs: duration and number.
 const PAIRS_FOR: Duration = Duration::from_millis(300);
 const MOST_PAIRS: usize = 2_000;
 
-/// How long hand-overs are measured, and how many at most.
+/// Limits of the measurement of hand-overs: duration and number.
 const HAND_OVERS_FOR: Duration = Duration::from_millis(700);
 const MOST_HAND_OVERS: usize = 50;
 
-/// How long one acquire may take. A waiter that no message wakes has it within a second.
+/// Timeout of an acquire. A waiter not woken by a message acquires within a second.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How often the waiter is looked at, and a pause in which its thread falls asleep.
+/// The interval of polling for the waiter, and a pause for the waiter's thread to fall asleep.
 const LOOK: Duration = Duration::from_micros(100);
 const SETTLING: Duration = Duration::from_millis(1);
 
@@ -42,7 +42,7 @@ fn scratch(client: &Client, name: &str) -> Lock {
     client.lock(name).with_lease(LEASE)
 }
 
-/// The times of pairs of lock and unlock, or the first error.
+/// The durations of pairs of lock and unlock, or the first error.
 pub(super) fn pairs(client: &Client, name: &str) -> Result<Vec<Duration>, Error> {
     let lock = scratch(client, name);
     let begun = now();
@@ -51,7 +51,7 @@ pub(super) fn pairs(client: &Client, name: &str) -> Result<Vec<Duration>, Error>
         let sent = now();
         acquire(&lock, PATIENCE)?.unlock()?;
         let answered = now();
-        // The first is not counted: it makes connections and loads scripts.
+        // The first pair is not counted: it includes making connections and loading scripts.
         if round > 0 {
             times.push(answered.saturating_duration_since(sent));
         }
@@ -62,7 +62,7 @@ pub(super) fn pairs(client: &Client, name: &str) -> Result<Vec<Duration>, Error>
     Ok(times)
 }
 
-/// The times from just before a release until the waiter of `rival` has the lock.
+/// The durations from just before a release until the waiter of `rival` has the lock.
 pub(super) fn hand_overs(
     client: &Client,
     rival: &Client,
@@ -76,7 +76,7 @@ pub(super) fn hand_overs(
         .spawn(move || wait(&awaited, &rounds, &report))
         .map_err(|error| Error::Thread { reason: error.into() })?;
     let times = measure(&lock, rival, &begin, &acquired);
-    // The waiter ends.
+    // Ends the waiter.
     drop(begin);
     drop(acquired);
     waiter.join().unwrap_or_else(drop_payload);
@@ -93,7 +93,7 @@ fn measure(
     let mut times = Vec::new();
     for round in 0..=MOST_HAND_OVERS {
         let guard = acquire(lock, PATIENCE)?;
-        // The waiter takes it, or has ended with a report.
+        // Fails if the waiter has ended; then a report is queued.
         begin.send(()).ok();
         let deadline = now() + PATIENCE;
         while rival.stats().waiters == 0 && acquired.is_empty() && now() < deadline {
@@ -102,7 +102,7 @@ fn measure(
         pause(SETTLING);
         let released = now();
         guard.unlock()?;
-        // Within twice the command timeout after its patience.
+        // Arrives at the latest twice the command timeout after the waiter's `PATIENCE`.
         let Ok(outcome) = acquired.recv() else { return Ok(times) };
         let time = outcome?.saturating_duration_since(released);
         if round > 0 {
@@ -115,7 +115,7 @@ fn measure(
     Ok(times)
 }
 
-/// The waiter: acquires once for each round, and reports when.
+/// The waiter: acquires and releases once for each round, and reports the instant of the grant.
 fn wait(lock: &Lock, rounds: &Receiver<()>, report: &Sender<Result<Instant, Error>>) {
     for () in rounds {
         let outcome = acquire(lock, PATIENCE).and_then(|guard| {
@@ -128,7 +128,7 @@ fn wait(lock: &Lock, rounds: &Receiver<()>, report: &Sender<Result<Instant, Erro
     }
 }
 
-/// Nobody else uses the name, so a lock that is not acquired is one that is not released.
+/// Acquires the scratch lock. Nobody else uses the name, so a refusal means a missing release.
 fn acquire(lock: &Lock, patience: Duration) -> Result<LockGuard, Error> {
     lock.try_lock_for(patience)?.ok_or_else(|| Error::Refused {
         operation: "acquire",

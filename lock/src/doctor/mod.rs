@@ -1,4 +1,4 @@
-//! Looks at the server of a client for what endangers locks or slows them down.
+//! Diagnosis of a client's server: conditions which endanger locks or slow them down.
 
 pub(crate) mod diagnose;
 pub(crate) mod diagnosis;

@@ -1,34 +1,34 @@
-//! Which commands, keys and channels the user may use.
+//! Checks of the permissions of the user for commands, keys and channels.
 //!
-//! A user that has no more than it needs may not ask the server for its own rights. So each command
-//! is sent once, in a form that changes nothing: to a key that is not there, or with an argument
-//! that the command refuses. The server looks at the permission first, and says if it is missing.
+//! A user with minimal permissions may not query its own rights. So each command is sent once, in a
+//! form that changes nothing: to a missing key, or with an argument that the command refuses. The
+//! server checks the permission first, and reports a missing permission.
 
 use crate::doctor::diagnosis::{Check, CheckState};
 use crate::model::name::LockName;
 use crate::model::settings::{ReplicaAcks, Replicas};
 use crate::ops::value::Value;
 
-/// A script that does nothing, and that each client leaves in the server's cache when it connects.
+/// A script without effect. Each client loads this script into the server's cache on connecting.
 pub(crate) const NO_OPERATION: &str = "return 1";
 
-/// What a permission is for.
+/// The purpose of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Without it no lock can be acquired or released.
+    /// Needed to acquire or release any lock.
     Lock,
-    /// Without it locks work, and something is slower or less is known.
+    /// Without the permission locks work, but slower or with less information.
     Comfort,
-    /// `Client::lock` does not need it, other kinds or questions do.
+    /// Not needed by `Client::lock`, but by further kinds of locks or by queries.
     Other,
 }
 
-/// Where a permission is needed.
+/// The deployments in which a permission is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Everywhere,
     Cluster,
-    /// Behind sentinels, and where a grant waits for all replicas that are connected.
+    /// Behind sentinels, and where a grant waits for all connected replicas.
     Role,
     /// Where a grant waits for replicas.
     Acks,
@@ -38,21 +38,21 @@ enum Place {
     Sharded,
 }
 
-/// A command with its permission.
+/// A command and the permission for the command.
 #[derive(Debug)]
 pub(crate) struct Probe {
     need: Need,
     place: Place,
     /// The command as in `ACL SETUSER`, without the `+`.
     verb: &'static str,
-    /// The words behind the verb. `KEY` is a text, `NONE` is not there.
+    /// The arguments of the command. The key `KEY` contains a text, the key `NONE` does not exist.
     arguments: &'static [&'static str],
 }
 
-/// The value of the key `KEY`, which is no number and no list.
+/// The value of the key `KEY`, neither a number nor a list.
 const TEXT: &str = "wheellock doctor";
 
-/// How long `KEY` lives if it is not deleted, in milliseconds.
+/// Time to live of `KEY`, unless deleted before, in milliseconds.
 const LIFE: &str = "3000";
 
 const fn lock(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
@@ -71,8 +71,8 @@ const fn at(place: Place, need: Need, verb: &'static str, words: &'static [&'sta
     Probe { need, place, verb, arguments: words }
 }
 
-/// All commands of the operations guide, but those without which there is no connection. `SET` is
-/// the first: the commands of [`ON_TEXT`] rely on it.
+/// All commands of the operations guide, except the commands needed to connect. `SET` is the first:
+/// the commands of [`ON_TEXT`] rely on the text.
 const PROBES: &[Probe] = &[
     lock("set", &["KEY", TEXT, "PX", LIFE, "NX"]),
     lock("exists", &["NONE"]),
@@ -119,12 +119,12 @@ const PROBES: &[Probe] = &[
     other("zscore", &["NONE", "a"]),
 ];
 
-/// These would make the key, so they need one that is a text.
+/// Commands which would create a missing key, so they are sent to the text.
 const ON_TEXT: &[Probe] =
     &[other("incr", &["KEY"]), other("decr", &["KEY"]), other("rpush", &["KEY", "a"])];
 
-/// The last ones: the first deletes the text, and while a connection is subscribed, it takes no
-/// other commands.
+/// The last commands: the first deletes the text, and a subscribed connection takes no further
+/// commands.
 const LAST: &[Probe] = &[
     lock("del", &["KEY"]),
     comfort("subscribe", &["CHANNEL"]),
@@ -133,7 +133,7 @@ const LAST: &[Probe] = &[
     at(Place::Cluster, Need::Comfort, "sunsubscribe", &["CHANNEL"]),
 ];
 
-/// Where the client is, as far as permissions depend on it.
+/// The deployment of the client, as far as relevant to permissions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) sentinel: bool,
@@ -158,22 +158,22 @@ impl Setting {
     }
 }
 
-/// One command that is sent, and what a refusal means.
+/// A command to send, and the meaning of a refusal.
 #[derive(Debug)]
 pub(crate) struct Question {
     need: Need,
     pub(crate) words: Vec<String>,
     /// The permission for the command.
     command: String,
-    /// The permission for its key.
+    /// The permission for the command's key.
     key: String,
-    /// The permission for its channel, if it has one.
+    /// The permission for the command's channel, if any.
     channel: Option<String>,
 }
 
 impl Question {
-    /// The permissions that this reply says are missing. The server looks at the command first, so
-    /// nothing is known of the channel of a command that is refused: it counts as missing too.
+    /// The permissions missing according to `reply`. The server checks the command first, so for a
+    /// refused command nothing is known of the channel: the channel counts as missing too.
     fn missing(&self, reply: &Value) -> Vec<&str> {
         let Value::Refusal { code, message } = reply else { return Vec::new() };
         if code != "NOPERM" {
@@ -194,20 +194,20 @@ impl Question {
     }
 }
 
-/// What is asked about one user.
+/// All commands to send for a user.
 #[derive(Debug)]
 pub(crate) struct Questions {
-    /// The first makes the text.
+    /// The first command creates the text.
     pub(crate) first: Vec<Question>,
-    /// For a server that has the text, or that another one has it.
+    /// For a server on which the text exists, or of which another server has the key.
     pub(crate) on_text: Vec<Question>,
-    /// The first deletes the text. The connection takes nothing else afterwards.
+    /// The first command deletes the text. Afterwards the connection takes no further commands.
     pub(crate) last: Vec<Question>,
 }
 
 impl Questions {
-    /// `scratch` is a name that nobody else uses, and `names` the pattern of names that the user
-    /// should be permitted.
+    /// `scratch` must be used by nobody else, and `names` is the pattern of the names to be
+    /// permitted.
     pub(crate) fn new(scratch: &LockName, names: &str, setting: Setting) -> Self {
         let key = scratch.as_str();
         let none = format!("{key}:none");
@@ -231,8 +231,8 @@ impl Questions {
                     .then(|| "&redisson_lock__channel:*".to_owned()),
             }
         };
-        // The keys and channels of `lock`, and those around the names of other kinds.
-        // A script that does nothing: whoever is connected may call it.
+        // The keys and channels of `lock` and of other kinds, with a script that does nothing:
+        // every connected user may call the script.
         let is_there = |need, key: &str, pattern: &str| Question {
             need,
             words: ["eval", NO_OPERATION, "1", key].map(str::to_owned).to_vec(),
@@ -274,21 +274,21 @@ impl Questions {
     }
 }
 
-/// What a user lacks, each permission once.
+/// The missing permissions of a user, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// The user's name, if it is known.
+    /// The user's name, if known.
     pub(crate) user: Option<String>,
     permissions: Vec<(Need, String)>,
 }
 
 impl Missing {
-    /// The user that the settings name, who may have another name on the server.
+    /// `user` is the name from the settings. The server may know the user by another name.
     pub(crate) fn of_user(user: Option<String>) -> Self {
         Self { user, permissions: Vec::new() }
     }
 
-    /// Takes in the replies to questions.
+    /// Adds the permissions missing according to `replies`, the replies to `questions`.
     pub(crate) fn learn(&mut self, questions: &[Question], replies: &[Value]) {
         for (question, reply) in questions.iter().zip(replies) {
             for permission in question.missing(reply) {
@@ -297,7 +297,7 @@ impl Missing {
         }
     }
 
-    /// Questions that could not be asked count as refused.
+    /// Adds the commands of unsent questions, as if refused.
     pub(crate) fn add_all(&mut self, questions: &[Question]) {
         for question in questions {
             self.add(question.need, &question.command);
@@ -339,7 +339,7 @@ impl Missing {
         Check::new(NAME, state, format!("{}: {found}", self.who()), Some(self.line(&all)))
     }
 
-    /// Whether all other kinds and questions work for the user.
+    /// Whether all further kinds and queries work for the user.
     pub(crate) fn check_others(&self) -> Check {
         const NAME: &str = "permissions_other";
         match self.of(|need| need == Need::Other) {

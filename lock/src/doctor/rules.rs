@@ -1,4 +1,4 @@
-//! The rules: from what a server says and how fast it is to a check. They send nothing.
+//! The rules: pure functions from the server's facts and the measurements to checks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use crate::doctor::diagnosis::{Check, CheckState};
 use crate::error::truncated;
 use crate::ops::value::Value;
 
-/// The oldest version that runs all scripts, and the newest one of each server that is tested.
+/// The oldest server version able to run all scripts.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// A replica that has not answered for longer is not counted by `min-replicas-max-lag 1`.
+/// The maximum lag of a replica counted by `min-replicas-max-lag 1`, in seconds.
 const MOST_LAG: u64 = 1;
 
-/// By how much the clocks of server and client may differ in their rate: what `is_held` allows.
+/// The maximum difference in rate between the server's and the client's clock, as in `is_held`.
 const MOST_DRIFT: f64 = 0.01;
 
-/// The fewest sentinels of which one may fail.
+/// The minimum number of sentinels for which a single sentinel may fail.
 const FEWEST_SENTINELS: usize = 3;
 
-/// How many times the time without a master a lease should last.
+/// The minimum ratio of the lease to the time without a master.
 const LEASES: u32 = 3;
 
-/// Above this, waiters are not woken by messages: they look once a second.
+/// Above this, waiters are not woken by messages, but by polling once a second.
 const WOKEN_WITHIN: Duration = Duration::from_millis(500);
 
-/// What one server says of itself.
+/// A server's replies to `INFO` and `CONFIG GET`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// Empty if the server did not answer `INFO`.
@@ -67,7 +67,7 @@ impl Facts {
     }
 }
 
-/// The kind of the server and its version.
+/// Checks the server's kind and version.
 pub(crate) fn server(facts: &Facts) -> Check {
     const NAME: &str = "server";
     let product = [("valkey_version", "Valkey"), ("dragonfly_version", "Dragonfly")]
@@ -90,7 +90,7 @@ pub(crate) fn server(facts: &Facts) -> Check {
     }
 }
 
-/// Whether the server has channels that belong to a slot, as far as is known.
+/// Whether the server has sharded channels. `true` if the version is unknown.
 pub(crate) fn has_sharded_channels(facts: &Facts) -> bool {
     facts.info("redis_version").and_then(major_and_minor).is_none_or(|version| version >= (7, 0))
 }
@@ -100,7 +100,7 @@ fn major_and_minor(version: &str) -> Option<(u64, u64)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// Whether keys of locks may be evicted.
+/// Checks whether keys of locks may be evicted.
 pub(crate) fn eviction(facts: &Facts) -> Check {
     const NAME: &str = "eviction";
     let policy = facts.info("maxmemory_policy").or_else(|| facts.config("maxmemory-policy"));
@@ -125,7 +125,7 @@ pub(crate) fn eviction(facts: &Facts) -> Check {
     }
 }
 
-/// What a restart of the server loses.
+/// Checks how much data a restart of the server loses.
 pub(crate) fn persistence(facts: &Facts) -> Check {
     const NAME: &str = "persistence";
     let Some(appends) = facts.info("aof_enabled") else {
@@ -157,16 +157,16 @@ pub(crate) fn persistence(facts: &Facts) -> Check {
     }
 }
 
-/// What a client asks of the replicas of its master.
+/// A client's requirements for the master's replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Replication {
     /// Whether a replica may become the master, as far as the client knows.
     pub(crate) fails_over: bool,
-    /// How many have to acknowledge a grant.
+    /// The number of replicas required to acknowledge a grant.
     pub(crate) acks: Option<u32>,
 }
 
-/// Whether the master has its replicas, and refuses writes without them.
+/// Checks whether the master has replicas, and refuses writes without them.
 pub(crate) fn replicas(facts: &Facts, Replication { fails_over, acks }: Replication) -> Check {
     const NAME: &str = "replicas";
     match facts.info("role") {
@@ -219,7 +219,8 @@ pub(crate) fn replicas(facts: &Facts, Replication { fails_over, acks }: Replicat
     Check::ok(NAME, format!("{found}; writes are refused without them"))
 }
 
-/// From a line such as `ip=10.0.0.1,port=6379,state=online,offset=14,lag=0`.
+/// Parses a line such as `ip=10.0.0.1,port=6379,state=online,offset=14,lag=0`. Returns whether the
+/// replica is online and within [`MOST_LAG`].
 fn is_near(replica: &str) -> bool {
     let field = |name: &str| {
         replica.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
@@ -228,18 +229,18 @@ fn is_near(replica: &str) -> bool {
     field("state") == Some("online") && lag.is_none_or(|lag| lag <= MOST_LAG)
 }
 
-/// How a failover is found, and how long that takes.
+/// The detector of failovers, and the setting for the delay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failover {
-    /// Nobody that the client knows makes a replica the master.
+    /// The client knows of nobody who makes a replica the master.
     None,
-    /// `down-after-milliseconds`, if a sentinel tells it, and how many sentinels there are.
+    /// `down-after-milliseconds`, if a sentinel returns the setting, and the number of sentinels.
     Sentinel { down_after: Option<Duration>, sentinels: usize },
     /// `cluster-node-timeout` is in the configuration.
     Cluster,
 }
 
-/// Whether a watched lease outlasts a failover.
+/// Checks whether a watched lease outlasts a failover.
 pub(crate) fn failover(facts: &Facts, by: Failover, lease: Duration) -> Check {
     const NAME: &str = "failover";
     let (setting, silence) = match by {
@@ -270,18 +271,18 @@ pub(crate) fn failover(facts: &Facts, by: Failover, lease: Duration) -> Check {
     Check::ok(NAME, found)
 }
 
-/// The server's clock, read twice. Each reading lies between the begin and the end of its question.
+/// Two readings of the server's clock, each between the begin and the end of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockReadings {
-    /// Between the readings, by the server.
+    /// Time between the readings, by the server's clock.
     pub(crate) server: Duration,
-    /// From the end of the first question to the begin of the second, by the client.
+    /// From the end of the first request to the begin of the second, by the client's clock.
     pub(crate) shortest: Duration,
-    /// From the begin of the first question to the end of the second, by the client.
+    /// From the begin of the first request to the end of the second, by the client's clock.
     pub(crate) longest: Duration,
 }
 
-/// Whether the server's clock runs as fast as this machine's, as far as two readings tell.
+/// Checks the rate of the server's clock against this machine's, as exactly as two readings allow.
 pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
     const NAME: &str = "clock";
     let Some(ClockReadings { server, shortest, longest }) = readings else {
@@ -291,7 +292,8 @@ pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
             "permit +time, and slew the server's clock instead of stepping it",
         );
     };
-    // The true rate lies between these two. Nothing is known without time in between.
+    // The true rate lies between `lowest` and `highest`. Without time in between, the rate is
+    // unknown.
     let shortest = shortest.max(Duration::from_nanos(1));
     let longest = longest.max(shortest);
     let lowest = server.as_secs_f64() / longest.as_secs_f64();
@@ -311,7 +313,7 @@ pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
     }
 }
 
-/// How long a lock and its release take.
+/// Checks the duration of pairs of lock and unlock.
 pub(crate) fn latency(times: &mut [Duration], command_timeout: Duration) -> Check {
     const NAME: &str = "latency";
     let (p50, p99) = (quantile(times, 50), quantile(times, 99));
@@ -325,7 +327,7 @@ pub(crate) fn latency(times: &mut [Duration], command_timeout: Duration) -> Chec
     Check::ok(NAME, found)
 }
 
-/// How long it takes until a waiter of another client has the lock.
+/// Checks the duration of hand-overs to a waiter of another client.
 pub(crate) fn hand_over(times: &mut [Duration]) -> Check {
     const NAME: &str = "hand_over";
     let (p50, p99) = (quantile(times, 50), quantile(times, 99));
@@ -337,14 +339,14 @@ pub(crate) fn hand_over(times: &mut [Duration]) -> Check {
     Check::ok(NAME, found)
 }
 
-/// The time that `percent` of the times do not exceed.
+/// The smallest time not exceeded by `percent` of the times.
 fn quantile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
     let last = times.len().saturating_sub(1);
     times.get(last * percent / 100).copied().unwrap_or_default()
 }
 
-/// Whether the server closes connections between two renewals.
+/// Checks whether the server closes connections between two renewals.
 pub(crate) fn idle(facts: &Facts, lease: Duration) -> Check {
     const NAME: &str = "idle_connections";
     let proxies = "a proxy or firewall in between is not checked";
@@ -370,7 +372,7 @@ pub(crate) fn idle(facts: &Facts, lease: Duration) -> Check {
     Check::ok(NAME, found)
 }
 
-/// One check from the checks of all servers: the worst, with its server.
+/// Merges the results of a check on all servers: returns the worst, with the server.
 pub(crate) fn merge(checks: Vec<(String, Check)>) -> Option<Check> {
     let servers = checks.len();
     let is_same = |(_, check): &(String, Check)| check.found == checks[0].1.found;
