@@ -1,10 +1,10 @@
-//! Why a fenced write was not done.
+//! The errors of fenced writes.
 
 use std::error::Error;
 use std::fmt;
 
-/// A write was refused: a newer holder has written before. Permanent: the lock is lost, and the work
-/// that was done under it must not be written.
+/// A refused write: a newer holder has written before. Permanent: the lock is lost, and work done
+/// under the lock must not be written.
 ///
 /// ```
 /// use wheellock_fence::Stale;
@@ -23,13 +23,13 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// A refusal of `token` by the resource of this name. For resources of your own.
+    /// A refusal of `token` by the resource `resource`. For custom resources.
     #[must_use]
     pub fn new(resource: impl Into<String>, token: u64) -> Self {
         Self { resource: resource.into(), token, newest: None }
     }
 
-    /// The same refusal, by a resource that has seen the token `newest`.
+    /// The same refusal, by a resource which has seen the token `newest`.
     #[must_use]
     pub fn with_newest(mut self, newest: u64) -> Self {
         self.newest = Some(newest);
@@ -42,14 +42,13 @@ impl Stale {
         &self.resource
     }
 
-    /// The token that was refused.
+    /// The refused token.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The newest token that the resource has seen. `None` if the resource does not tell, as a failed
-    /// SQL statement.
+    /// The newest token seen by the resource. `None` if unknown, as after a failed SQL statement.
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.newest
@@ -69,7 +68,7 @@ impl fmt::Display for Stale {
 
 impl Error for Stale {}
 
-/// Why a fenced write was not done. `E` is the error of the resource's client.
+/// The error of a fenced write. `E` is the error of the resource's client.
 ///
 /// ```
 /// use std::io;
@@ -85,18 +84,19 @@ impl Error for Stale {}
 pub enum FenceError<E> {
     /// A newer holder has written before. Nothing was changed. Permanent.
     Stale(Stale),
-    /// No lock draws this token: it is zero, or larger than 2^63 - 1. Nothing was sent. Permanent.
+    /// The token cannot come from a lock: zero, or larger than 2^63 - 1. Nothing was sent.
+    /// Permanent.
     InvalidToken {
         /// The token.
         token: u64,
     },
-    /// Other writers came first, as often as the write was tried. Nothing was changed. Transient.
+    /// Each attempt lost to another writer. Nothing was changed. Transient.
     Contended {
         /// The name of the resource.
         resource: String,
     },
-    /// The resource's own error. Whether the write was done, and whether it may be tried again, is for
-    /// that error to say. Trying again with the same token is safe.
+    /// The resource's own error, which says whether the write was done, and whether a retry makes
+    /// sense. A retry with the same token is safe.
     Resource(E),
 }
 
@@ -123,7 +123,7 @@ impl<E: fmt::Display> fmt::Display for FenceError<E> {
 
 impl<E: Error> Error for FenceError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The message is that of the resource's error, so the source is what is behind it.
+        // The message is the resource's error, so the source is the cause behind this error.
         match self {
             Self::Resource(error) => error.source(),
             Self::Stale(_) | Self::InvalidToken { .. } | Self::Contended { .. } => None,

@@ -1,21 +1,23 @@
-//! Files that are replaced as a whole, with the newest token in a folder beside them.
+//! Files replaced as a whole, with the newest token in a neighbouring folder.
 //!
-//! `report.csv` is a plain file, which any program reads. Its fence is the folder `report.csv.fence`:
+//! `report.csv` is a plain file, which any program reads. The fence is the folder
+//! `report.csv.fence`:
 //!
-//! | in the folder | what it is |
+//! | in the folder | content |
 //! |---|---|
-//! | `lock` | an empty file. Writers lock it, by the operating system's file locks, so one writes at a time |
-//! | `record` | the number of the last write, its token, and the newest token before it |
-//! | `content-N` | the new content, until write number N renames it to `report.csv` |
+//! | `lock` | an empty file, locked by the current writer with the operating system's file locks |
+//! | `record` | the number of the last write, its token, and the token before this write |
+//! | `content-N` | the new content, until write number N renames the file to `report.csv` |
 //!
-//! The rename commits: it replaces the file and ends the `content-N` that `record` names, in one step of
-//! the file system. If a writer is killed before, `content-N` is still there, and the next writer takes
-//! the token before it as the newest.
+//! The rename commits: in one step of the file system, the file is replaced and the `content-N`
+//! named by `record` ends. If a writer is killed before, `content-N` still exists, and the next
+//! writer takes the token before the killed write as the newest.
 //!
-//! The fence holds for writers that use it, on one machine, with a local file system that renames between
-//! two folders in one step, as all with a journal do. It does not hold on a network file system, whose
-//! locks end while a machine is paused. Whoever writes the file directly is not stopped, and who deletes
-//! the folder forgets which holders are stale. All writers are one user, or share a group and an umask.
+//! The fence protects against writers which use the fence, on one machine, with a local file system
+//! that renames between two folders in one step, as all file systems with a journal do. The fence
+//! does not work on a network file system, whose locks end while a machine is paused. A program
+//! that writes the file directly is not stopped, and a program that deletes the folder loses the
+//! tokens. All writers are one user, or share a group and an umask.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -24,13 +26,13 @@ use std::time::Duration;
 
 use crate::error::{FenceError, Stale, checked};
 
-/// Replaces the file at `path` with `content`, if `token` is not older than the newest token that has
-/// written it. Readers see the old content or the new content, never a part. `Ok` means that both are
-/// on the disk.
+/// Replaces the file at `path` with `content`, if `token` is not older than the newest token
+/// written to the file. Readers see the old content or the new content, never a part. On `Ok`,
+/// content and token are on the disk.
 ///
-/// Another writer is waited for, for `patience` at most. A file that is there keeps its permissions, and
-/// its owner becomes the writer. A symbolic link stays, and its target is replaced. Other hard links keep
-/// the old content, and have fences of their own.
+/// The call waits for another writer, for `patience` at most. An existing file keeps its
+/// permissions, and its owner becomes the writer. A symbolic link stays, and its target is
+/// replaced. Further hard links keep the old content, and have separate fences.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,9 +54,9 @@ use crate::error::{FenceError, Stale, checked};
 /// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed. Permanent.
 /// * [`FenceError::InvalidToken`] - nothing was done. Permanent.
 /// * [`FenceError::Resource`] - the error of the file system. `TimedOut`: another writer has not
-///   finished within `patience`; transient. `InvalidData`: the record of the fence is damaged, and the
-///   message names it. `InvalidInput`: `path` is no regular file. After other errors the file has the
-///   old content or the new content. Trying again with the same token is safe.
+///   finished within `patience`; transient. `InvalidData`: the record of the fence is damaged, and
+///   the message names the record. `InvalidInput`: `path` is no regular file. After other errors
+///   the file has the old content or the new content. A retry with the same token is safe.
 pub fn replace(
     path: impl AsRef<Path>,
     token: u64,
@@ -83,11 +85,11 @@ fn replace_in_steps(
     after: &mut dyn FnMut(Step),
 ) -> Result<(), FenceError<io::Error>> {
     checked::<io::Error>(token)?;
-    // 1. One writer at a time. The lock ends with `lock`, or with the process.
+    // 1. A single writer at a time. The lock ends with `lock`, or with the process.
     let fence = Fence::of(path)?;
     let lock = fence.lock(patience)?;
     after(Step::Locked);
-    // 2. The newest token. A write whose content is still there was not committed.
+    // 2. The newest token. A write whose content still exists was not committed.
     let last = fence.record()?;
     let newest = match &last {
         Some(last) if fence.content(last.write).try_exists()? => last.newest_before,
@@ -98,7 +100,7 @@ fn replace_in_steps(
         let resource = path.display().to_string();
         return Err(FenceError::Stale(Stale::new(resource, token).with_newest(newest)));
     }
-    // 3. The content, on the disk before the record that names it.
+    // 3. The content, on the disk before the record with its number.
     let write = last.map_or(1, |last| last.write.wrapping_add(1));
     let new = fence.content(write);
     let permissions = fs::metadata(&fence.path).ok().map(|file| file.permissions());
@@ -109,20 +111,20 @@ fn replace_in_steps(
     fence.check(&lock)?;
     fence.write_record(&Record { write, token, newest_before: newest }, after)?;
     after(Step::RecordWritten);
-    // 5. The rename commits both.
+    // 5. The rename commits content and token.
     fs::rename(&new, &fence.path)?;
     sync_folder(fence.path.parent().unwrap_or(Path::new(".")))?;
     sync_folder(&fence.folder)?;
     after(Step::Renamed);
-    // 6. Nothing needs what killed writers have left. The next writer tries again what fails here.
+    // 6. Removes the unused files of killed writers. After a failure the next writer tries again.
     fence.remove_contents().ok();
     after(Step::Cleaned);
     Ok(())
 }
 
-/// The fence of one file.
+/// The fence of a file.
 struct Fence {
-    /// The file, with no symbolic link in its path.
+    /// The file, with no symbolic link in the path.
     path: PathBuf,
     folder: PathBuf,
 }
@@ -131,12 +133,12 @@ struct Fence {
 struct Record {
     write: u64,
     token: u64,
-    /// The newest token if that write was not committed; zero for none.
+    /// The newest token if the write was not committed; zero for none.
     newest_before: u64,
 }
 
 impl Fence {
-    /// The fence of the file at `path`, whose folder is made if it is missing.
+    /// The fence of the file at `path`. A missing folder is created.
     fn of(path: &Path) -> io::Result<Self> {
         let path = match fs::canonicalize(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -164,7 +166,7 @@ impl Fence {
     /// Locks the fence, and waits for another writer for `patience` at most.
     fn lock(&self, patience: Duration) -> io::Result<File> {
         let path = self.folder.join("lock");
-        // To lock it, nobody needs the right to write it.
+        // Locking does not need the permission to write.
         let file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 OpenOptions::new().create(true).truncate(false).write(true).open(path)?
@@ -184,7 +186,7 @@ impl Fence {
                     return Err(io::Error::new(ErrorKind::TimedOut, message));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    // The operating system has no lock with a time-out.
+                    // The operating system has no lock with a timeout.
                     let pause = left.min(Duration::from_millis(5));
                     sleep(pause);
                     left -= pause;
@@ -193,8 +195,8 @@ impl Fence {
         }
     }
 
-    /// An error if the file that this writer has locked is not that of the fence any more: somebody has
-    /// deleted the fence, and another may write.
+    /// Returns an error if the file locked by this writer is no longer the fence's lock file:
+    /// somebody has deleted the fence, and another writer may write.
     fn check(&self, lock: &File) -> io::Result<()> {
         let path = self.folder.join("lock");
         if is_same_file(&lock.metadata()?, &fs::metadata(&path)?) {
@@ -218,7 +220,7 @@ impl Fence {
         Err(io::Error::new(ErrorKind::InvalidData, message))
     }
 
-    /// Removes the contents, and the half of a record, that killed writers have left.
+    /// Removes the contents and the partial record left by killed writers.
     fn remove_contents(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
@@ -240,8 +242,8 @@ impl Fence {
     }
 }
 
-/// Writes a new file to the disk, in place of what a killed writer has left. A link that somebody has put
-/// there is not followed.
+/// Writes a new file to the disk, in place of a file left by a killed writer. A symbolic link at
+/// `path` is not followed.
 fn write_file(path: &Path, content: &[u8], permissions: Option<fs::Permissions>) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -265,13 +267,13 @@ fn is_same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Windows deletes no file that is open.
+/// Windows deletes no open file.
 #[cfg(not(unix))]
 fn is_same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
     true
 }
 
-/// The names in a folder are on the disk from then on. Windows has no such call, and needs none.
+/// Flushes the names in a folder to the disk. Windows has no such call, and needs none.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

@@ -1,14 +1,14 @@
-//! Resources that refuse stale holders of a lock.
+//! Fencing: resources refuse stale holders of a lock.
 //!
-//! The holder of a lock with a lease can lose the lock without knowing it: its process was paused, by
-//! the operating system, a debugger or a garbage collector, for longer than the lease. No lock can stop
-//! the write that the holder sends when it wakes. The resource can, if it gets a *fencing token* with
-//! each write: a number that grows from holder to holder. The resource remembers the newest token that
-//! it has seen, and refuses a write with an older one.
+//! The holder of a lock with a lease can lose the lock unnoticed, when its process was paused, by
+//! the operating system, a debugger or a garbage collector, for longer than the lease. No lock can
+//! stop the write which the holder sends on waking. The resource can, given a *fencing token* with
+//! each write: a number that grows from holder to holder. The resource remembers the newest token
+//! seen, and refuses a write with an older token.
 //!
-//! This crate is the resource's half, for several kinds of resources. The number comes from any lock
-//! that has one, such as `wheellock` (`guard.draw_token()`), Redisson's `RFencedLock`, or the revision
-//! of a key in etcd.
+//! This crate is the resource's half, for several kinds of resources. The token comes from any lock
+//! with tokens, such as `wheellock` (`guard.draw_token()`), Redisson's `RFencedLock`, or the
+//! revision of a key in etcd.
 //!
 //! | resource | module | cargo feature |
 //! |---|---|---|
@@ -22,21 +22,21 @@
 //!
 //! All resources have the same rules:
 //!
-//! * A write with the newest token, or with a newer one, is done, and its token is the newest from then
-//!   on. A holder writes with one token as often as it likes.
+//! * A write with the newest token, or with a newer token, is done, and its token is the newest
+//!   from then on. A holder may write any number of times with the same token.
 //! * A write with an older token changes nothing, and is [`Stale`].
-//! * The data and the token change together. A write that fails, or whose process is killed, leaves both
-//!   as they were: a token that was not committed refuses nobody.
+//! * The data and the token change together. A write that fails, or whose process is killed, leaves
+//!   both unchanged: a token that was not committed refuses nobody.
 //!
-//! The counter of tokens must outlive the resource. If the counter begins again, as that of locks in
-//! memory does with each process, a resource that stays refuses everybody until the tokens are as large
-//! as before.
+//! The counter of tokens must outlive the resource. If the counter begins again, as the counter of
+//! locks in memory does with each process, a resource that stays refuses everybody until the tokens
+//! are as large as before.
 //!
-//! What a token cannot do: it protects only what the resource checks. A mail that was sent, or a request
-//! to a service that ignores the token, is not taken back.
+//! A token protects only data checked by the resource. A sent mail, or a request to a service that
+//! ignores the token, is not taken back.
 //!
-//! The idea is Martin Kleppmann's (How to do distributed locking, 2016), and before him Chubby's, whose
-//! sequencers servers check (Burrows, 2006).
+//! The idea is Martin Kleppmann's (How to do distributed locking, 2016), and before him Chubby's,
+//! whose sequencers servers check (Burrows, 2006).
 //!
 //! ```
 //! # #[cfg(feature = "file")] {
@@ -76,12 +76,13 @@ pub use crate::error::{FenceError, Stale};
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-/// The name of the header in which a request to a service carries its fencing token, in decimal digits.
-/// In lower case, as HTTP/2 sends names; the case makes no difference to a server.
+/// The name of the HTTP header for the fencing token of a request, in decimal digits. In lower
+/// case, as HTTP/2 sends names; the case makes no difference to a server.
 ///
 /// A service that gets the header raises the token in the transaction of the request, as in
-/// [`sql::RAISE`]. It answers `412 Precondition Failed` if the token is stale, and `400 Bad Request` if
-/// there is none. The example `fencing_service` of this repository is such a service.
+/// [`sql::RAISE`]. The service answers `412 Precondition Failed` if the token is stale, and `400
+/// Bad Request` if there is none. The example `fencing_service` of this repository is such a
+/// service.
 ///
 /// ```
 /// let request = format!("PUT /orders/42 HTTP/1.1\r\n{}: {}\r\n", wheellock_fence::HTTP_HEADER, 7);

@@ -1,24 +1,25 @@
-//! Object stores that write on a condition: S3, Google Cloud Storage, Azure Blob Storage, MinIO.
+//! Object stores with conditional writes: S3, Google Cloud Storage, Azure Blob Storage, MinIO.
 //!
-//! The token is metadata of the object, so object and token change together. A write is conditional on
-//! the tag of the version that was looked at before: of two writers with one version, one is refused by
-//! the store, and looks again.
+//! The token is metadata of the object, so object and token change together. A write is conditional
+//! on the tag of the version read before: of two writers with the same version, the store refuses
+//! one, which reads the version again.
 //!
 //! **The tag must change with the token.** The generation of Google Cloud Storage and the `ETag` of
-//! Azure are new with each write. The `ETag` of S3 is a digest of the content, without the metadata: a
-//! newer holder that writes the same content again has the same tag, and an older holder that looked
-//! before would overwrite the object. In S3 put the token into the content too, as a field or as a last
-//! line. [`assert_contract`] finds a store whose tag stays.
+//! Azure are new with each write. The `ETag` of S3 is a digest of the content, without the
+//! metadata: a newer holder that writes the same content again has the same tag, and an older
+//! holder that read the version before would overwrite the object. In S3 put the token into the
+//! content too, as a field or as a last line. [`assert_contract`] finds a store whose tag stays.
 //!
-//! This crate has no client of an object store: implement [`ConditionalStore`] for the one that you
-//! use, and check the implementation by [`assert_contract`].
+//! This crate has no client of an object store: implement [`ConditionalStore`] for your client, and
+//! check the implementation by [`assert_contract`].
 
 use crate::error::{FenceError, Stale, checked};
 
-/// The name of the metadata that holds the token, in decimal digits: `x-amz-meta-fencing-token` in S3.
+/// The name of the metadata for the token, in decimal digits: `x-amz-meta-fencing-token` in S3.
 pub const TOKEN_METADATA: &str = "fencing-token";
 
-/// An object store that writes only if an object is absent, or has the version that the writer knows.
+/// An object store with conditional writes: if the object is absent, or has the version known to
+/// the writer.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -30,7 +31,7 @@ pub const TOKEN_METADATA: &str = "fencing-token";
 ///     Condition, ConditionalStore, Version, assert_contract, put,
 /// };
 ///
-/// /// What a bucket does, in memory.
+/// /// A bucket in memory.
 /// #[derive(Default)]
 /// struct Bucket(RefCell<HashMap<String, (u64, Option<u64>, Vec<u8>)>>);
 ///
@@ -71,24 +72,24 @@ pub trait ConditionalStore {
     /// The error of the store's client.
     type Error;
 
-    /// The version of the object `key`, with the token in its metadata. `None` if there is no such
+    /// The version of the object `key`, with the token in the metadata. `None` if there is no such
     /// object. In S3: `HeadObject`.
     ///
     /// # Errors
     ///
-    /// Those of the store's client. A missing object is no error.
+    /// Errors of the store's client. A missing object is no error.
     fn version(&self, key: &str) -> Result<Option<Version>, Self::Error>;
 
-    /// Writes the object `key` with `token` as the metadata [`TOKEN_METADATA`], if `condition` is true
-    /// when the store writes. Returns whether it was written. The object has a tag then that no write
-    /// with another token has had, although the content may be the same.
+    /// Writes the object `key` with `token` as the metadata [`TOKEN_METADATA`], if `condition` is
+    /// true when the store writes. Returns whether the object was written. A written object has a
+    /// tag which no write with another token has had, even if the content is the same.
     ///
-    /// In S3: `PutObject` with `If-None-Match: *` or `If-Match`, and the token in the content too. The
-    /// replies 404, 409 and 412 are `Ok(false)`.
+    /// In S3: `PutObject` with `If-None-Match: *` or `If-Match`, and the token in the content too.
+    /// The replies 404, 409 and 412 are `Ok(false)`.
     ///
     /// # Errors
     ///
-    /// Those of the store's client. The object may have been written if no reply came.
+    /// Errors of the store's client. Without a reply the object may have been written.
     fn put_if(
         &self,
         key: &str,
@@ -98,7 +99,7 @@ pub trait ConditionalStore {
     ) -> Result<bool, Self::Error>;
 }
 
-/// What a store says of an object.
+/// The version of an object, from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     tag: String,
@@ -106,8 +107,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// A version with this tag, such as an `ETag` or a generation, and the token that its metadata
-    /// holds.
+    /// A version with this tag, such as an `ETag` or a generation, and the token from the metadata.
     #[must_use]
     pub fn new(tag: impl Into<String>, token: Option<u64>) -> Self {
         Self { tag: tag.into(), token }
@@ -119,14 +119,14 @@ impl Version {
         &self.tag
     }
 
-    /// The token. `None` for an object that was written without a fence.
+    /// The token. `None` for an object written without a fence.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
         self.token
     }
 }
 
-/// When an object may be written.
+/// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Condition<'a> {
@@ -137,7 +137,7 @@ pub enum Condition<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// The tag that the object must have. `None` if there must be no object.
+    /// The required tag of the object. `None` if there must be no object.
     #[must_use]
     pub fn tag(self) -> Option<&'a str> {
         match self {
@@ -147,22 +147,22 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// How often a write is tried while others change the object.
+/// The maximum number of attempts at a write while other writers change the object.
 const ATTEMPTS: u32 = 16;
 
-/// Writes the object `key` if `token` is not older than the object's. Two requests, and two more each
-/// time that another writer comes first.
+/// Writes the object `key` if `token` is not older than the object's. Two requests, and two more
+/// each time another writer comes first.
 ///
-/// The object must not be deleted, and nobody may write it without a fence: the token would be gone. An
-/// empty object may stand for a deleted one.
+/// The object must not be deleted, and nobody may write the object without a fence: the token would
+/// be gone. An empty object may stand for a deleted one.
 ///
 /// # Errors
 ///
-/// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed, unless the client of the
-///   store repeats requests by itself: then the object may have been written before the newer holder
-///   wrote. Permanent.
+/// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed, unless the client of
+///   the store repeats requests by itself: then the object may have been written before the newer
+///   holder wrote. Permanent.
 /// * [`FenceError::InvalidToken`] - nothing was sent. Permanent.
-/// * [`FenceError::Contended`] - others changed the object 16 times in a row. Transient.
+/// * [`FenceError::Contended`] - other writers changed the object 16 times in a row. Transient.
 /// * [`FenceError::Resource`] - the error of the store. The object may have been written.
 pub fn put<S: ConditionalStore + ?Sized>(
     store: &S,
@@ -187,12 +187,12 @@ pub fn put<S: ConditionalStore + ?Sized>(
     Err(FenceError::Contended { resource: key.to_owned() })
 }
 
-/// Checks that `store` keeps the promises of [`ConditionalStore`], with an object whose key begins with
-/// `prefix`. For the tests of an implementation. The object must not exist, and stays.
+/// Checks the contract of [`ConditionalStore`] for `store`, with an object whose key begins with
+/// `prefix`. For the tests of an implementation. The object must not exist, and is not deleted.
 ///
 /// # Panics
 ///
-/// If the store breaks a promise, or returns an error. The message names the promise.
+/// If the store violates the contract, or returns an error. The message names the violation.
 pub fn assert_contract<S>(store: &S, prefix: &str)
 where
     S: ConditionalStore + ?Sized,

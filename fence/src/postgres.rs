@@ -1,4 +1,4 @@
-//! PostgreSQL, by the crate `postgres`. The statements are those of [`sql`].
+//! PostgreSQL, by the crate `postgres`. The statements come from [`sql`].
 
 use postgres::types::{ToSql, Type};
 use postgres::{Client, Error, Transaction};
@@ -6,21 +6,23 @@ use postgres::{Client, Error, Transaction};
 use crate::error::{FenceError, Stale, checked};
 use crate::sql;
 
-/// Makes the table of the newest tokens, unless there is a table `wheellock_fence`, whatever it holds.
+/// Creates the table of the newest tokens, unless there is a table `wheellock_fence` with any
+/// columns.
 ///
 /// # Errors
 ///
-/// Those of the server. Another session may make the table at the same moment: transient.
+/// Errors of the server. Another session may create the table at the same moment: transient.
 pub fn create_table(client: &mut Client) -> Result<(), Error> {
     client.batch_execute(sql::CREATE_TABLE)
 }
 
-/// Raises the token of `resource` in `transaction`, before its first read and write. All that the
-/// transaction writes is committed with the token, or not at all. `transaction` is the outermost one: a
-/// savepoint that is rolled back takes the token back, and the outer transaction goes on.
+/// Raises the token of `resource` in `transaction`, to be called before the first read and write.
+/// All writes of the transaction are committed with the token, or not at all. `transaction` is the
+/// outermost transaction: a rollback to a savepoint takes the token back, and the outer transaction
+/// goes on.
 ///
-/// One round trip. It waits while another transaction has raised the token of this resource and is not committed. Set
-/// `lock_timeout` if that wait needs a limit.
+/// One round trip. The call waits while another transaction has raised the token of this resource
+/// and is not committed. Set `lock_timeout` to limit this wait.
 ///
 /// ```no_run
 /// use postgres::{Client, NoTls};
@@ -39,8 +41,8 @@ pub fn create_table(client: &mut Client) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// * [`FenceError::Stale`] - a newer token was committed. The server refuses all further statements of
-///   the transaction. Permanent.
+/// * [`FenceError::Stale`] - a newer token was committed. The server refuses all further statements
+///   of the transaction. Permanent.
 /// * [`FenceError::InvalidToken`] - nothing was sent. Permanent.
 /// * [`FenceError::Resource`] - the server's error, such as a missing table.
 pub fn raise(
@@ -49,7 +51,7 @@ pub fn raise(
     token: u64,
 ) -> Result<(), FenceError<Error>> {
     let number = checked(token)?;
-    // With the types of the parameters one round trip is enough.
+    // With the types of the parameters a single round trip is enough.
     let parameters: [(&(dyn ToSql + Sync), Type); 2] =
         [(&resource, Type::TEXT), (&number, Type::INT8)];
     match transaction.execute_typed(sql::RAISE, &parameters) {
@@ -59,7 +61,7 @@ pub fn raise(
     }
 }
 
-/// Whether a statement failed because its token is stale. For statements of your own, with
+/// Whether a statement failed because of a stale token. For custom statements with
 /// [`sql::set_column`].
 #[must_use]
 pub fn is_stale(error: &Error) -> bool {

@@ -1,10 +1,11 @@
-//! Redis and Valkey: commands that write only with a token that is not stale, in one script.
+//! Redis and Valkey: commands which write only with a current token, in a script.
 //!
-//! The newest token of a resource is a key of its own, [`fence_key`], in the same hash slot as the
-//! resource's key. The key of the fence does not expire, and outlives the resource: who deletes or
-//! evicts the fence forgets which holders are stale, so the server needs `noeviction` or one of the
-//! policies `volatile-*`. A failover that loses the last writes loses tokens together with the data that
-//! they protect. A user of an ACL needs `get`, `set` and `eval` or `evalsha` for the fence.
+//! The newest token of a resource has a separate key, [`fence_key`], in the same hash slot as the
+//! resource's key. The key of the fence does not expire, and outlives the resource: after a
+//! deletion or an eviction of the key, stale holders are no longer refused, so the server needs
+//! `noeviction` or one of the policies `volatile-*`. A failover that loses the last writes loses
+//! tokens together with the data that they protect. A user of an ACL needs `get`, `set` and `eval`
+//! or `evalsha` for the fence.
 
 use std::sync::LazyLock;
 
@@ -17,9 +18,9 @@ static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("fenc
 /// Runs `command` on the server if `token` is not older than the newest token of `resource`, and
 /// returns the reply. The token is the newest from then on. One round trip.
 ///
-/// `resource` is the key that `command` writes. A cluster has only keys of one hash slot in a command,
-/// so further keys need the same hash tag. A command that the server refuses raises no token. Lua keeps
-/// 53 bits of a number: a larger number in the reply is rounded.
+/// `resource` is the key written by `command`. In a cluster all keys of a command have the same
+/// hash slot, so further keys need the same hash tag. A command refused by the server raises no
+/// token. Lua keeps 53 bits of a number: a larger number in the reply is rounded.
 ///
 /// ```no_run
 /// use redis::cmd;
@@ -37,8 +38,8 @@ static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("fenc
 ///
 /// * [`FenceError::Stale`] - a newer holder has written. Nothing was changed. Permanent.
 /// * [`FenceError::InvalidToken`] - nothing was sent. Permanent.
-/// * [`FenceError::Resource`] - the server's error: one of the command, or of a fence whose key holds
-///   something else. Or an error of the connection: the command may have run.
+/// * [`FenceError::Resource`] - the server's error: the command's, or a fence key with foreign
+///   data. Or an error of the connection: the command may have run.
 pub fn write<T: FromRedisValue>(
     connection: &mut dyn ConnectionLike,
     resource: &str,
@@ -51,7 +52,7 @@ pub fn write<T: FromRedisValue>(
     for argument in command.args_iter() {
         match argument {
             Arg::Simple(bytes) => invocation.arg(bytes),
-            // The place of a cursor, which begins at zero.
+            // The placeholder of a cursor, which begins at zero.
             _ => invocation.arg("0"),
         };
     }
@@ -63,10 +64,10 @@ pub fn write<T: FromRedisValue>(
 }
 
 /// The key of the newest token of `resource`: `wheellock_fence:{resource}`, or
-/// `wheellock_fence::resource` if the name has a hash tag of its own.
+/// `wheellock_fence::resource` for a name with a hash tag.
 ///
-/// A name with a `}` and without a hash tag, such as `a}b`, has no fence in its slot: a cluster refuses
-/// to write it.
+/// A name with a `}` and without a hash tag, such as `a}b`, has no fence in the same slot: a
+/// cluster refuses the write.
 ///
 /// ```
 /// use wheellock_fence::redis::fence_key;
@@ -76,7 +77,7 @@ pub fn write<T: FromRedisValue>(
 /// ```
 #[must_use]
 pub fn fence_key(resource: &str) -> String {
-    // What Redis takes for a hash tag: the text between the first brace and the next closing one.
+    // The hash tag of Redis: the text between the first brace and the next closing brace.
     let tag = resource.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     if tag.is_some_and(|(tag, _)| !tag.is_empty()) {
         format!("wheellock_fence::{resource}")

@@ -1,14 +1,15 @@
 //! SQL statements by which a transaction refuses a stale token. They are plain text, the same for
 //! PostgreSQL and SQLite, and run by any client.
 //!
-//! There are two forms. Choose the table if one lock protects several rows or tables, and the column if
-//! it protects single rows of one table.
+//! There are two forms. Choose the table if a lock protects several rows or tables, and the column
+//! if the lock protects single rows of a table.
 //!
-//! **The table.** [`CREATE_TABLE`] makes the table `wheellock_fence`, with the newest token of each
-//! resource. [`RAISE`] is the first statement of each transaction that writes, before its reads: the
-//! statement raises the token, or fails. What the transaction reads then is not changed by an older
-//! holder any more, and all that it writes is committed with the token, or not at all. It is the whole
-//! transaction that is fenced: within a savepoint, a rollback to the savepoint takes the token back.
+//! **The table.** [`CREATE_TABLE`] creates the table `wheellock_fence`, with the newest token of
+//! each resource. [`RAISE`] is the first statement of each transaction that writes, before its
+//! reads: the statement raises the token, or fails. Rows read afterwards are no longer changed by
+//! an older holder, and all writes of the transaction are committed with the token, or not at all.
+//! The fence covers the whole transaction: within a savepoint, a rollback to the savepoint takes
+//! the token back.
 //!
 //! ```sql
 //! BEGIN;
@@ -17,10 +18,10 @@
 //! COMMIT;
 //! ```
 //!
-//! **The column.** [`COLUMN`] is the definition of a column `fencing_token` for a table of yours, and
-//! [`set_column`] an assignment for each `UPDATE` of a row: the statement writes the row, or fails. Rows
-//! that are deleted and inserted again forget their token, and a `DELETE` needs `WHERE fencing_token <=
-//! $1`.
+//! **The column.** [`COLUMN`] is the definition of a column `fencing_token` for a custom table, and
+//! [`set_column`] an assignment for each `UPDATE` of a row: the statement writes the row, or fails.
+//! Rows that are deleted and inserted again forget their token, and a `DELETE` needs `WHERE
+//! fencing_token <= $1`.
 //!
 //! ```sql
 //! UPDATE accounts
@@ -28,17 +29,18 @@
 //! WHERE id = $3;
 //! ```
 //!
-//! **How a statement fails.** A stale token violates the check [`CONSTRAINT`]. Its name is in the
-//! message, and tells a stale token from all other errors: in PostgreSQL the error has the code 23514
-//! and the field `constraint_name`, in SQLite the extended code 275. The transaction must be rolled back
-//! then. PostgreSQL refuses all further statements of the transaction until that. SQLite does not: the
-//! program `sqlite3` needs the option `-bail`, `UPDATE OR IGNORE` ignores the check, and the pragma
-//! `ignore_check_constraints` switches it off.
+//! **How a statement fails.** A stale token violates the check [`CONSTRAINT`]. The name of the
+//! check is in the message, and tells a stale token from all other errors: in PostgreSQL the error
+//! has the code 23514 and the field `constraint_name`, in SQLite the extended code 275. The
+//! transaction must be rolled back then. Until then PostgreSQL refuses all further statements of
+//! the transaction. SQLite does not: the program `sqlite3` needs the option `-bail`, `UPDATE OR
+//! IGNORE` ignores the check, and the pragma `ignore_check_constraints` disables the check.
 //!
 //! **Other writers.** [`RAISE`] waits while another transaction has raised the token of the same
-//! resource and is not committed. A process that is paused within its transaction makes others wait: in
+//! resource and is not committed. A process paused within its transaction blocks other writers: in
 //! PostgreSQL set `idle_in_transaction_session_timeout`, below the lock's lease. Under `REPEATABLE
-//! READ` and `SERIALIZABLE` a transaction that has waited fails with the code 40001, and is run again.
+//! READ` and `SERIALIZABLE` a transaction that has waited fails with the code 40001, and is run
+//! again.
 //!
 //! With the crate `sqlx`:
 //!
@@ -51,17 +53,19 @@
 //! }
 //! ```
 
-/// Makes the table of the newest tokens. It has no parameters, and does nothing if the table is there.
+/// Creates the table of the newest tokens, unless the table exists. The statement has no
+/// parameters.
 ///
-/// PostgreSQL may refuse it while another session makes the same table: put it in a migration.
+/// PostgreSQL may refuse the statement while another session creates the same table: put the
+/// statement in a migration.
 pub const CREATE_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS wheellock_fence (
   resource text NOT NULL PRIMARY KEY,
   token bigint NOT NULL CONSTRAINT stale_fencing_token CHECK (token >= 0)
 )";
 
-/// Raises the token of a resource, or fails. `$1` is the resource's name, a text, and `$2` the token, a
-/// 64-bit number.
+/// Raises the token of a resource, or fails. `$1` is the resource's name, a text, and `$2` the
+/// token, a 64-bit number.
 ///
 /// ```
 /// use rusqlite::{Connection, params};
@@ -80,13 +84,13 @@ INSERT INTO wheellock_fence (resource, token) VALUES ($1, $2)
 ON CONFLICT (resource) DO UPDATE SET token =
   CASE WHEN wheellock_fence.token <= excluded.token THEN excluded.token ELSE -1 END";
 
-/// The definition of a column for the newest token of each row, for `CREATE TABLE` or `ALTER TABLE ..
-/// ADD COLUMN`.
+/// The definition of a column for the newest token of each row, for `CREATE TABLE` or `ALTER TABLE
+/// .. ADD COLUMN`.
 pub const COLUMN: &str = "\
 fencing_token bigint NOT NULL DEFAULT 0 CONSTRAINT stale_fencing_token CHECK (fencing_token >= 0)";
 
-/// An assignment for the `SET` of an `UPDATE` of a table with that [`COLUMN`]. `parameter` is how the
-/// client names the parameter of the token, such as `$1` or `?1`.
+/// An assignment for the `SET` of an `UPDATE` of a table with the column [`COLUMN`]. `parameter` is
+/// the client's name for the parameter of the token, such as `$1` or `?1`.
 ///
 /// ```
 /// use rusqlite::{Connection, params};
@@ -109,5 +113,5 @@ pub fn set_column(parameter: &str) -> String {
     format!("fencing_token = CASE WHEN fencing_token <= {parameter} THEN {parameter} ELSE -1 END")
 }
 
-/// The name of the check that a stale token violates.
+/// The name of the check violated by a stale token.
 pub const CONSTRAINT: &str = "stale_fencing_token";

@@ -1,24 +1,25 @@
-//! SQLite, by the crate `rusqlite`. The statements are those of [`sql`].
+//! SQLite, by the crate `rusqlite`. The statements come from [`sql`].
 
 use rusqlite::{Connection, Error, Transaction, ffi, params};
 
 use crate::error::{FenceError, Stale, checked};
 use crate::sql;
 
-/// Makes the table of the newest tokens, unless there is a table `wheellock_fence`, whatever it holds.
+/// Creates the table of the newest tokens, unless there is a table `wheellock_fence` with any
+/// columns.
 ///
 /// # Errors
 ///
-/// Those of SQLite, such as a database that is busy.
+/// Errors of SQLite, such as a busy database.
 pub fn create_table(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(sql::CREATE_TABLE)
 }
 
-/// Raises the token of `resource` in `transaction`, before its first read and write. All that the transaction
-/// writes is committed with the token, or not at all.
+/// Raises the token of `resource` in `transaction`, to be called before the first read and write.
+/// All writes of the transaction are committed with the token, or not at all.
 ///
-/// Begin the transaction with `TransactionBehavior::Immediate`: one that has read before its first
-/// write may be refused as busy, however long the `busy_timeout` is.
+/// Begin the transaction with `TransactionBehavior::Immediate`: a transaction that has read before
+/// its first write may be refused as busy, with any `busy_timeout`.
 ///
 /// ```
 /// use rusqlite::{Connection, TransactionBehavior};
@@ -42,7 +43,7 @@ pub fn create_table(connection: &Connection) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// * [`FenceError::Stale`] - a newer token was committed. Drop the transaction, which rolls it back:
+/// * [`FenceError::Stale`] - a newer token was committed. Drop the transaction, which rolls back:
 ///   SQLite itself would go on with the next statement. Permanent.
 /// * [`FenceError::InvalidToken`] - nothing was done. Permanent.
 /// * [`FenceError::Resource`] - the error of SQLite, such as a missing table.
@@ -59,7 +60,7 @@ pub fn raise(
     }
 }
 
-/// Whether a statement failed because its token is stale. For statements of your own, with
+/// Whether a statement failed because of a stale token. For custom statements with
 /// [`sql::set_column`].
 #[must_use]
 pub fn is_stale(error: &Error) -> bool {
