@@ -1,4 +1,4 @@
-//! Why a fenced write was not done.
+//! The errors of fenced writes.
 
 use std::error::Error;
 use std::fmt;
@@ -69,7 +69,7 @@ impl fmt::Display for Stale {
 
 impl Error for Stale {}
 
-/// Why a fenced write was not done. `E` is the error of the resource's client.
+/// The error of a fenced write. `E` is the error of the resource's client.
 ///
 /// ```
 /// use std::io;

@@ -23,7 +23,7 @@ pub(crate) enum Need {
     Other,
 }
 
-/// Where a permission is needed.
+/// The deployments in which a permission is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Everywhere,
@@ -38,7 +38,7 @@ enum Place {
     Sharded,
 }
 
-/// A command with its permission.
+/// A command and the permission for the command.
 #[derive(Debug)]
 pub(crate) struct Probe {
     need: Need,
