@@ -1,4 +1,4 @@
-//! The errors of fenced writes.
+//! Why a fenced write was not done.
 
 use std::error::Error;
 use std::fmt;
@@ -69,7 +69,7 @@ impl fmt::Display for Stale {
 
 impl Error for Stale {}
 
-/// The error of a fenced write. `E` is the error of the resource's client.
+/// Why a fenced write was not done. `E` is the error of the resource's client.
 ///
 /// ```
 /// use std::io;

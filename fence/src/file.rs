@@ -112,7 +112,7 @@ fn replace_in_steps(
     fence.check(&lock)?;
     fence.write_record(&Record { write, token, newest_before: newest }, after)?;
     after(Step::RecordWritten);
-    // 5. The rename commits content and token.
+    // 5. The rename commits both.
     fs::rename(&new, &fence.path)?;
     sync_folder(fence.path.parent().unwrap_or(Path::new(".")))?;
     sync_folder(&fence.folder)?;
@@ -125,7 +125,7 @@ fn replace_in_steps(
 
 /// The fence of a file.
 struct Fence {
-    /// The file, with no symbolic link in the path.
+    /// The file, with no symbolic link in its path.
     path: PathBuf,
     folder: PathBuf,
 }
@@ -187,7 +187,7 @@ impl Fence {
                     return Err(io::Error::new(ErrorKind::TimedOut, message));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    // The operating system has no lock with a timeout.
+                    // The operating system has no lock with a time-out.
                     let pause = left.min(Duration::from_millis(5));
                     sleep(pause);
                     left -= pause;

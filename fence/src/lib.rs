@@ -1,4 +1,4 @@
-//! Fencing: resources refuse stale holders of a lock.
+//! Resources that refuse stale holders of a lock.
 //!
 //! The holder of a lock with a lease can lose the lock unnoticed: the operating system, a debugger
 //! or a garbage collector pauses the process for longer than the lease. No lock can stop the write

@@ -113,5 +113,5 @@ pub fn set_column(parameter: &str) -> String {
     format!("fencing_token = CASE WHEN fencing_token <= {parameter} THEN {parameter} ELSE -1 END")
 }
 
-/// The name of the check violated by a stale token.
+/// The name of the check that a stale token violates.
 pub const CONSTRAINT: &str = "stale_fencing_token";

@@ -234,7 +234,7 @@ impl Client {
     }
 }
 
-/// Sends commands to a single server, once.
+/// Sends commands to one server, once.
 fn ask(core: &ClientCore, server: ServerId, commands: &[Vec<u8>]) -> Result<Vec<Value>, Failure> {
     ask_and(core, server, commands, false)
 }

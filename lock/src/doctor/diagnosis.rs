@@ -63,7 +63,7 @@ pub struct Check {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum CheckState {
-    /// No problem was found.
+    /// Nothing is wrong.
     Ok,
     /// The server does not report the value, or this user may not query the server. This alone
     /// endangers no lock.

@@ -23,7 +23,7 @@ pub(crate) enum Need {
     Other,
 }
 
-/// The deployments in which a permission is needed.
+/// Where a permission is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Everywhere,
@@ -38,7 +38,7 @@ enum Place {
     Sharded,
 }
 
-/// A command and the permission for the command.
+/// A command with its permission.
 #[derive(Debug)]
 pub(crate) struct Probe {
     need: Need,
