@@ -2,9 +2,7 @@
 //!
 //! A full reading takes 23 ns, a counter reading 6. The crate `quanta` reads the counter, because a
 //! reading needs unsafe code; its calibration is not used, because a preemption can falsify the
-//! calibration to either side. `CLOCK_MONOTONIC_COARSE` takes 3.3 ns, but was up to 7.0 ms behind
-//! on a busy machine with a resolution of 4 ms: no bound on this error holds, so timeouts could be
-//! early.
+//! calibration to either side.
 
 use std::cell::Cell;
 use std::fmt;
