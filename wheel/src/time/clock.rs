@@ -1,4 +1,4 @@
-//! The clock: a source of time that also makes threads wait.
+//! The clock: a source of time, for reading and for waiting.
 //!
 //! A timer with a direct call to the operating system's clock cannot be tested without sleeping. So
 //! all waits of this crate go through a [`Clock`]: [`SystemClock`] in production, `ManualClock` in
@@ -14,7 +14,7 @@ use crossbeam_channel::Receiver;
 use super::permit::Permit;
 use super::sync::{Mutex, MutexGuard};
 
-/// A source of time that also makes threads wait.
+/// A source of time, for reading and for waiting.
 ///
 /// Implement this trait to run a timer on another time. `now` must not go back.
 ///
@@ -160,9 +160,11 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>);
 
     /// Lets the time pass until `deadline`, for work that takes time on this clock although no
-    /// other thread moves the clock, such as the network of a simulation. Parks the calling thread,
-    /// as [`park`](Self::park) does; a [`ManualClock`](crate::ManualClock) moves to `deadline`
-    /// instead. A clock around another clock forwards this call.
+    /// other thread moves the clock, such as the network of a simulation.
+    ///
+    /// Parks the calling thread, as [`park`](Self::park) does; a
+    /// [`ManualClock`](crate::ManualClock) moves to `deadline` instead. A clock around another
+    /// clock forwards this call.
     ///
     /// ```
     /// use std::time::Duration;
@@ -187,7 +189,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A permit on which one thread sleeps: any thread can give the permit, and a park takes the
+/// A permit on which a single thread sleeps: any thread can give the permit, and a park takes the
 /// permit.
 ///
 /// An [`unpark`](Self::unpark) before the [`park`](Clock::park) makes the park return at once. So a
@@ -208,7 +210,7 @@ pub struct Parker {
     inner: Arc<ParkerInner>,
 }
 
-/// The state that the clones of a parker share.
+/// The state shared by the clones of a parker.
 pub(super) struct ParkerInner {
     permit: Permit,
     /// Set while the thread sleeps on a manual clock.
@@ -241,7 +243,7 @@ impl Parker {
         self.inner.permit.give();
     }
 
-    /// Returns whether the two parkers share one permit: one parker is a clone of the other.
+    /// Returns whether the two parkers share a permit: both are clones of the same parker.
     ///
     /// ```
     /// use hashed_wheel::Parker;
@@ -255,7 +257,7 @@ impl Parker {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Sleeps on the operating system's clock, and takes the permit if it is available.
+    /// Sleeps on the operating system's clock, and takes the permit if available.
     pub(super) fn wait(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
         self.inner.permit.wait(deadline, interrupt);
     }
@@ -296,7 +298,7 @@ impl fmt::Debug for Parker {
     }
 }
 
-/// The operating system's monotonic clock, as [`Instant::now`] reads it.
+/// The operating system's monotonic clock, as read by [`Instant::now`].
 ///
 /// ```
 /// use hashed_wheel::{Clock, SystemClock};

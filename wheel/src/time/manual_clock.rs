@@ -45,8 +45,8 @@ struct Inner {
     state: Mutex<Time>,
     /// Notified whenever a thread parks.
     parked: Condvar,
-    /// Locked by a call which moves the time: two interleaved advances would each mistake the steps
-    /// of the second advance for their own.
+    /// Locked by a call which moves the time: two interleaved advances would take a step
+    /// of the concurrent advance for their own.
     moving: Mutex<()>,
 }
 
@@ -84,7 +84,7 @@ const PARK_LIMIT: Duration = Duration::from_secs(120);
 const PASS_LIMIT: Duration = Duration::from_secs(1);
 
 impl ManualClock {
-    /// Creates a clock that stands at the present instant.
+    /// Creates a clock at the present instant, standing still.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -13,7 +13,7 @@ mod real {
 
     use crossbeam_channel::{Receiver, Select, Sender, bounded, never};
 
-    /// One permit.
+    /// A single permit.
     ///
     /// A thread without an interrupt sleeps on the condition variable at once. A `select` spins and
     /// yields before the sleep: with a thousand wake-ups a second, spinning took 40 % of the
@@ -34,8 +34,8 @@ mod real {
 
     struct PermitState {
         is_available: bool,
-        /// The number of threads asleep on the condition variable. Without sleepers, a notification
-        /// is a useless system call.
+        /// The number of threads asleep on the condition variable. Without sleepers, a
+        /// notification is a useless system call.
         sleepers: usize,
     }
 
@@ -138,7 +138,8 @@ mod modelled {
 
     use crate::time::sync::Mutex;
 
-    /// One permit. Time does not pass in a model: no deadline is reached, and no interrupt arrives.
+    /// A single permit. Time does not pass in a model: no deadline is reached, and no interrupt
+    /// arrives.
     pub(crate) struct Permit {
         available: Mutex<bool>,
         given: Condvar,

@@ -51,7 +51,7 @@ pub struct TscClock {
     counter: Option<Counter>,
 }
 
-/// The counter and its rate.
+/// The counter and the counter's rate.
 #[derive(Clone)]
 struct Counter {
     clock: quanta::Clock,
@@ -61,7 +61,7 @@ struct Counter {
     counts_max: u64,
 }
 
-/// The clocks of Linux that read the counter.
+/// The Linux clock sources based on the counter.
 const COUNTER_CLOCKS: [&str; 2] = ["tsc", "arch_sys_counter"];
 
 /// Covers the difference between two cores, and counts read ahead of other instructions.

@@ -1,9 +1,10 @@
-//! The buckets: each bucket has a list of the entries due in its current round.
+//! The buckets: each bucket has a list of the entries due in the bucket's current round.
 //!
 //! All entries of a list are due at once, so no entry is inspected earlier. A lap is one round: as
 //! many buckets as the wheel's original number. A wheel with many entries gets more buckets for a
 //! while; the rounds stay the same. Then the lists of several rounds are side by side, and a lap is
 //! as many rounds. [`Wheel`](super::Wheel) decides when to lengthen the lap.
+//!
 //! The lists are in pages, and an empty page takes no memory. Creating, lengthening and dropping
 //! the buckets costs work for the addresses of the pages, one address per 512 ticks, and touches no
 //! list.
@@ -31,7 +32,7 @@ const SPARE_MAX: usize = if cfg!(test) { 16 } else { 128 };
 #[derive(Debug)]
 pub(super) struct Buckets {
     len: usize,
-    /// `None` is a page of empty lists. Every `Some` page has at least one list with a slot.
+    /// `None` is a page of empty lists. Every `Some` page has a nonempty list.
     pages: Vec<Option<Box<Page>>>,
     /// The numbers of the `Some` pages, so a search skips the `None` pages.
     occupied: BitSet,
@@ -40,7 +41,7 @@ pub(super) struct Buckets {
     spare: Vec<Box<Page>>,
 }
 
-/// Aligned so that no page shares a cache line with data of other threads.
+/// Aligned so no page shares a cache line with data of other threads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Page {
@@ -59,12 +60,12 @@ impl Buckets {
         Self { len, pages, occupied, spare: Vec::new() }
     }
 
-    /// Returns the number of ticks in a lap: one tick per bucket.
+    /// Returns the number of ticks in a lap: a tick per bucket.
     pub(super) const fn lap(&self) -> u64 {
         self.len as u64
     }
 
-    /// Returns the lowest tick with a slot in its list, in the lap from the tick `first` on.
+    /// Returns the lowest tick with a nonempty list, in the lap from the tick `first` on.
     pub(super) fn next_from(&self, first: u64) -> Option<u64> {
         let start = self.bucket(first);
         let bucket = self.occupied_from(start)?;
@@ -72,7 +73,7 @@ impl Buckets {
         Some(first + self.ahead(start, bucket))
     }
 
-    /// Returns the lowest tick after `tick` with a slot in its list, in the lap from `first` on.
+    /// Returns the lowest tick after `tick` with a nonempty list, in the lap from `first` on.
     pub(super) fn next_after(&self, tick: u64, first: u64) -> Option<u64> {
         let bucket = self.occupied_from(self.bucket(tick.wrapping_add(1)))?;
         let ahead = self.ahead(self.bucket(first), bucket);

@@ -101,7 +101,7 @@ pub struct Wheel<T> {
     cursor: u64,
     /// The tick of the last advance.
     now: u64,
-    /// The number of ticks for which a chunk stays empty before its memory is released.
+    /// The number of ticks for which a chunk stays empty before the memory is released.
     release_delay: u64,
 }
 
@@ -173,7 +173,7 @@ impl<T> Wheel<T> {
         key
     }
 
-    /// Removes the entry and returns its value; `None` if no longer pending.
+    /// Removes the entry and returns the value; `None` if no longer pending.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -216,7 +216,7 @@ impl<T> Wheel<T> {
         self.slab.chunk_count()
     }
 
-    /// Cancels every entry in one chunk of slots, and appends their values to `cancelled`.
+    /// Cancels every entry in a chunk of slots, and appends their values to `cancelled`.
     #[cfg(feature = "std")]
     pub(crate) fn cancel_chunk(&mut self, number: usize, cancelled: &mut Vec<T>) {
         let keys = self.slab.keys_in_chunk(number);
@@ -406,7 +406,7 @@ impl<T> Wheel<T> {
         self.slab.entry(key).map(|entry| entry.due.get())
     }
 
-    /// Returns the bucket of the entry: its due tick modulo the number of buckets.
+    /// Returns the bucket of the entry: the due tick modulo the number of buckets.
     #[must_use]
     pub fn bucket(&self, key: Key) -> Option<usize> {
         Some(bucket(self.deadline(key)?, self.bucket_count))
@@ -428,7 +428,7 @@ impl<T> Wheel<T> {
         self.bucket_count
     }
 
-    /// Returns every pending entry: its key, its due tick and its value, in no particular order.
+    /// Returns every pending entry: key, due tick and value, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         self.slab.iter()
     }
@@ -460,7 +460,7 @@ impl<T> Wheel<T> {
         self.insert_buffer.clear();
     }
 
-    /// Links an entry that is in no list behind all entries of its tick.
+    /// Links an entry without a list behind all entries of the same tick.
     fn link(&mut self, due: NonZeroU64, index: u32) {
         let due = due.get();
         let ahead = due - self.cursor;
@@ -510,7 +510,7 @@ impl<T> Wheel<T> {
         self.cancel_buffer.clear();
     }
 
-    /// Unlinks a slot with these links from its list.
+    /// Unlinks a slot with these links from the slot's list.
     #[inline]
     fn unlink(&mut self, due: NonZeroU64, index: u32, links: Links) {
         // A slot inside a list needs only its neighbours. At an end of a list, the list matters: an

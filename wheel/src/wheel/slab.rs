@@ -1,4 +1,4 @@
-//! The slots that hold the pending entries, and the keys that name them.
+//! The slots of the pending entries, and the entries' keys.
 //!
 //! A key names a slot and the generation of its entry. A freed slot moves to its next generation,
 //! so the key of a removed entry never resolves again; a slot without further generations is
@@ -17,7 +17,7 @@ use core::num::{NonZeroU32, NonZeroU64};
 
 use super::free_slots::{CHUNK, FreeSlots};
 
-/// Names one entry of a [`Wheel`](crate::Wheel) while it is pending, and nothing afterwards.
+/// Names an entry of a [`Wheel`](crate::Wheel) while pending, and nothing afterwards.
 ///
 /// A key and an `Option<Key>` take 8 bytes each. A key does not identify its wheel: on a second
 /// wheel, the key may name an unrelated entry.
@@ -50,10 +50,10 @@ const BUFFERED: u32 = u32::MAX - 1;
 /// `BUFFERED`.
 const CHUNKS_MAX: usize = u32::MAX as usize / CHUNK;
 
-/// The most chunks released in one call.
+/// The most chunks released per call.
 pub(super) const RELEASED_MAX: usize = 4;
 
-/// The due tick of an entry, and the index of its slot.
+/// The due tick of an entry, and the index of the entry's slot.
 pub(super) type DueSlot = (NonZeroU64, u32);
 
 /// All slots of a wheel.
@@ -70,7 +70,7 @@ pub(super) struct Slab<T> {
     unused: Option<usize>,
     /// The numbers of chunks without memory, for reopening.
     closed: Vec<usize>,
-    /// The numbers of chunks that became empty, oldest first. Some may hold entries again.
+    /// The numbers of emptied chunks, oldest first. Some may hold entries again.
     emptied: VecDeque<usize>,
     /// The number of chunks, from the front of `emptied` on, to release from the tick
     /// `release_from` on, unless in use again before.
@@ -92,7 +92,7 @@ struct Chunk<T> {
     generation: NonZeroU32,
     /// Whether `Slab::emptied` contains the number of the chunk.
     emptied: bool,
-    /// Whether the chunk was used since it entered `Slab::emptied`, and became empty again.
+    /// Whether the chunk was used after entering `Slab::emptied`, and became empty again.
     emptied_again: bool,
 }
 
@@ -103,7 +103,7 @@ struct Slot {
     links: Links,
 }
 
-/// The neighbours of a slot in its list.
+/// The neighbours of a slot in a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     pub(super) previous: u32,
@@ -171,7 +171,7 @@ impl<T> Slab<T> {
         Key::new(index, slot.generation)
     }
 
-    /// Returns the next slot never allocated since its chunk was opened.
+    /// Returns the next slot never allocated since the chunk was opened.
     #[inline]
     fn next_unused(&mut self) -> u32 {
         let number = self.unused.unwrap_or_else(|| self.open_chunk());
@@ -206,7 +206,7 @@ impl<T> Slab<T> {
         number
     }
 
-    /// Takes the entry out of its slot. Returns `None` if the entry is not pending.
+    /// Takes the entry out of the slot. Returns `None` if the entry is not pending.
     ///
     /// The key is invalid from now on; the slot can be allocated again after [`free`](Self::free).
     #[inline]
@@ -295,7 +295,7 @@ impl<T> Slab<T> {
         self.emptied.len() > 1
     }
 
-    /// Returns whether there are empty chunks that are not expiring.
+    /// Returns whether there are empty chunks, none of them expiring.
     #[inline]
     pub(super) fn has_new_empty_chunks(&self) -> bool {
         self.has_chunks_to_release() && self.expiring == 0
@@ -382,7 +382,7 @@ impl<T> Slab<T> {
         self.chunks.len()
     }
 
-    /// Returns the keys of the entries in one chunk.
+    /// Returns the keys of the entries in a chunk.
     #[cfg(feature = "std")]
     pub(super) fn keys_in_chunk(&self, number: usize) -> Vec<Key> {
         touch(CHUNK);
