@@ -45,8 +45,8 @@ struct Inner {
     state: Mutex<Time>,
     /// Notified whenever a thread parks.
     parked: Condvar,
-    /// Locked by a call which moves the time: two interleaved advances would take a step
-    /// of the concurrent advance for their own.
+    /// Locked by a call that moves the time: two interleaved advances would take a step of the
+    /// concurrent advance for their own.
     moving: Mutex<()>,
 }
 
