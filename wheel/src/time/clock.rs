@@ -1,8 +1,8 @@
-//! The clock: a source of time that also makes threads wait.
+//! The clock: a source of time, for reading and for waiting.
 //!
-//! A timer that asks the operating system for the time cannot be tested without sleeping. So
-//! everything in this crate that waits does so through a [`Clock`]: [`SystemClock`] in production,
-//! `ManualClock` in tests.
+//! A timer with a direct call to the operating system's clock cannot be tested without sleeping. So
+//! all waits of this crate go through a [`Clock`]: [`SystemClock`] in production, `ManualClock` in
+//! tests.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -14,17 +14,17 @@ use crossbeam_channel::Receiver;
 use super::permit::Permit;
 use super::sync::{Mutex, MutexGuard};
 
-/// A source of time that also makes threads wait.
+/// A source of time, for reading and for waiting.
 ///
-/// Implement it to run a timer on another time. `now` must not go back.
+/// Implement this trait to run a timer on another time. `now` must not go back.
 ///
 /// Neither method should panic. A panic in a call from outside, such as scheduling, goes to the
-/// caller, and the call has done nothing. A panic on the ticker thread is caught, counted and
-/// reported like that of a task. If it happens while something is fired, no run is lost; only a
-/// periodic task whose next deadline cannot be computed has run for the last time. If it happens
-/// between two batches, the ticker ends: the timer then refuses everything with
-/// [`ScheduleError::Stopped`](crate::ScheduleError::Stopped), and stopping it returns what is
-/// pending.
+/// caller, and the call has no effect. A panic on the ticker thread is caught, counted and reported
+/// like a task's panic. If the panic happens while a timeout is fired, no run is lost; only a
+/// periodic task whose next deadline cannot be computed has run for the last time. If the panic
+/// happens between two batches, the ticker ends: the timer then refuses every call with
+/// [`ScheduleError::Stopped`](crate::ScheduleError::Stopped), and stopping the timer returns the
+/// pending entries.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,8 +38,8 @@ use super::sync::{Mutex, MutexGuard};
 ///
 /// # Implementing a clock
 ///
-/// A clock of your own computes `now`, and lets [`SystemClock`] park the thread, until the instant
-/// at which its own deadline comes. This one runs at twice the speed:
+/// A custom clock computes `now`, and lets [`SystemClock`] park the thread until the custom clock's
+/// own deadline. This clock runs at twice the speed:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -79,9 +79,9 @@ use super::sync::{Mutex, MutexGuard};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A clock whose time is not the system's also lets [`SystemClock`] park the thread, without a
-/// deadline, and gives the permit when its own time has come. A park may return early, so giving
-/// one too many is harmless. This clock has the time of a simulation:
+/// A clock with a time of its own also lets [`SystemClock`] park the thread, without a deadline,
+/// and gives the permit once the clock's own time reaches the deadline. A park may return early, so
+/// a superfluous permit is harmless. This clock has the time of a simulation:
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -94,14 +94,14 @@ use super::sync::{Mutex, MutexGuard};
 /// #[derive(Debug)]
 /// struct Simulated {
 ///     now: Mutex<Instant>,
-///     /// What each thread that is parked sleeps on.
+///     /// The parker of each parked thread.
 ///     parked: Mutex<HashMap<ThreadId, Parker>>,
 /// }
 ///
 /// impl Simulated {
 ///     fn set(&self, now: Instant) {
 ///         *self.now.lock().unwrap() = now;
-///         // Each looks at the time and parks again.
+///         // Each thread reads the time and parks again.
 ///         self.parked.lock().unwrap().values().for_each(Parker::unpark);
 ///     }
 /// }
@@ -131,37 +131,40 @@ use super::sync::{Mutex, MutexGuard};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The present instant of this clock.
+    /// Returns the present instant of this clock.
     fn now(&self) -> Instant;
 
-    /// The present instant in nanoseconds since an origin of the clock's choice, always the same.
-    /// `None`, the default, if the clock cannot tell them cheaper than [`now`](Self::now); then it
-    /// never can.
+    /// Returns the present instant in nanoseconds since an origin of the clock's choice, always the
+    /// same. `None`, the default, if the clock has no reading cheaper than [`now`](Self::now); then
+    /// every call returns `None`.
     ///
-    /// A timer counts a delay from here, so that `schedule` makes no instant. What is due is told
-    /// by `now` alone.
+    /// A timer counts a delay from this reading, which is 3 ns cheaper than an [`Instant`] and
+    /// needs no conversion. Only `now` decides which timeouts are due.
     fn nanos(&self) -> Option<u64> {
         None
     }
 
-    /// As [`nanos`](Self::nanos), or up to a millisecond more if that is cheaper, and never less:
-    /// a timeout may be that much later, and is not early.
+    /// As [`nanos`](Self::nanos), or up to a millisecond more if such a reading is cheaper, and
+    /// never less: a timeout may be up to a millisecond later, and is not early.
     fn late_nanos(&self) -> Option<u64> {
         self.nanos()
     }
 
-    /// Parks the calling thread until `parker` is unparked, `deadline` has come, or `interrupt` has
-    /// a message or is disconnected. Without a deadline it waits for one of the others.
+    /// Parks the calling thread until `parker` is unparked, `deadline` is reached, or `interrupt`
+    /// has a message or is disconnected. Without a deadline only the parker and the interrupt end
+    /// the wait.
     ///
-    /// It takes the parker's permit, and leaves the message in the channel. It may return early for
-    /// no reason, so a caller looks at its own state afterwards and parks again if there is nothing
-    /// to do. Pass [`crossbeam_channel::never`] for no interrupt.
+    /// The call takes the parker's permit, and leaves the message in the channel. The call may
+    /// return early for no reason, so a caller checks its own state afterwards and parks again if
+    /// there is nothing to do. Pass [`crossbeam_channel::never`] for no interrupt.
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>);
 
-    /// Lets the time pass until `deadline` comes, for what takes time on this clock though nothing
-    /// else moves it, such as the network of a simulation. Parks the calling thread, as
-    /// [`park`](Self::park) does; a [`ManualClock`](crate::ManualClock) moves to `deadline`
-    /// instead. A clock that wraps another passes this on.
+    /// Lets the time pass until `deadline`, for work that takes time on this clock although no
+    /// other thread moves the clock, such as the network of a simulation.
+    ///
+    /// Parks the calling thread, as [`park`](Self::park) does; a
+    /// [`ManualClock`](crate::ManualClock) moves to `deadline` instead. A clock around another
+    /// clock forwards this call.
     ///
     /// ```
     /// use std::time::Duration;
@@ -176,20 +179,21 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
         self.park(parker, Some(deadline), interrupt);
     }
 
-    /// The time until `deadline`, an instant that the caller took from [`Instant::now`]; zero if it
-    /// has passed.
+    /// Returns the time until `deadline`, an instant of [`Instant::now`]; zero if `deadline` has
+    /// passed.
     ///
-    /// Override it for a clock whose instants differ from those of [`Instant::now`], such as one
-    /// that runs on while the machine is suspended.
+    /// Override this method for a clock whose instants differ from [`Instant::now`], such as a
+    /// clock that runs on while the machine is suspended.
     fn remaining(&self, deadline: Instant) -> Duration {
         deadline.saturating_duration_since(self.now())
     }
 }
 
-/// What one thread sleeps on. It has one permit, which any thread can give and a park takes.
+/// A permit on which a single thread sleeps: any thread can give the permit, and a park takes the
+/// permit.
 ///
-/// An [`unpark`](Self::unpark) that comes before the [`park`](Clock::park) makes that park return
-/// at once. So a wake-up between a thread's last look at its state and its sleep is never lost.
+/// An [`unpark`](Self::unpark) before the [`park`](Clock::park) makes the park return at once. So a
+/// wake-up between a thread's last check of its state and its sleep is never lost.
 ///
 /// Clones share the permit.
 ///
@@ -206,7 +210,7 @@ pub struct Parker {
     inner: Arc<ParkerInner>,
 }
 
-/// The state that the clones of a parker share.
+/// The state shared by the clones of a parker.
 pub(super) struct ParkerInner {
     permit: Permit,
     /// Set while the thread sleeps on a manual clock.
@@ -228,17 +232,18 @@ impl Parker {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Gives the permit: the thread that is parked continues, or the next park returns at once. A
-    /// second permit has no effect while the first is available. Never blocks.
+    /// Gives the permit: the parked thread continues, or the next park returns at once. A second
+    /// permit has no effect while the first is available. Never blocks.
     pub fn unpark(&self) {
-        // A thread with a permit counts as awake, or `ManualClock::advance` would not wait for it.
-        // Both are changed under the lock, so that no park comes in between.
+        // A thread with a permit counts as awake, or `ManualClock::advance` would not wait for the
+        // thread. The sleep and the permit are changed under the lock, so no park happens in
+        // between.
         let mut sleep = self.inner.sleep.lock();
         *sleep = None;
         self.inner.permit.give();
     }
 
-    /// Whether the two share one permit: one is a clone of the other.
+    /// Returns whether the two parkers share a permit: both are clones of the same parker.
     ///
     /// ```
     /// use hashed_wheel::Parker;
@@ -252,7 +257,7 @@ impl Parker {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Sleeps on the operating system's clock, and takes the permit if it is available.
+    /// Sleeps on the operating system's clock, and takes the permit if available.
     pub(super) fn wait(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
         self.inner.permit.wait(deadline, interrupt);
     }
@@ -274,7 +279,7 @@ impl Parker {
     }
 }
 
-// A panic cannot leave it half changed: no code of a user runs under its lock.
+// A panic cannot leave a parker half changed: no user code runs under the lock.
 impl UnwindSafe for Parker {}
 impl RefUnwindSafe for Parker {}
 
@@ -293,7 +298,7 @@ impl fmt::Debug for Parker {
     }
 }
 
-/// The operating system's monotonic clock, as [`Instant::now`] reads it.
+/// The operating system's monotonic clock, as read by [`Instant::now`].
 ///
 /// ```
 /// use hashed_wheel::{Clock, SystemClock};
@@ -316,7 +321,7 @@ impl Clock for SystemClock {
     fn nanos(&self) -> Option<u64> {
         use rustix::time::{ClockId, clock_gettime};
         let time = clock_gettime(ClockId::Monotonic);
-        // The sum fits for 584 years after the machine was started.
+        // The sum fits for 584 years after the machine's start.
         Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 

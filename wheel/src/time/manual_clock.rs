@@ -1,4 +1,4 @@
-//! The clock for tests: it stands still until a test moves it.
+//! The clock for tests: the time stands still until a test moves the clock.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,12 +12,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::clock::{Clock, Parker, ParkerInner, Sleep, SystemClock};
 
-/// A clock that stands still until a test moves it. Clones share the time.
+/// A clock whose time stands still until a test moves the clock. Clones share the time.
 ///
-/// [`advance`](Self::advance) moves from deadline to deadline of the threads that are parked on
-/// this clock, and lets each run until it parks again before it goes on. So an hour of a timer's
-/// work takes as long as the work itself. [`jump`](Self::jump) moves at once, as if the whole
-/// process had been stopped for that long.
+/// [`advance`](Self::advance) moves from deadline to deadline of the threads parked on this clock.
+/// At each deadline the call waits until the woken threads park again. So an hour of a timer's work
+/// takes only as long as the work. [`jump`](Self::jump) moves at once, as if the whole process had
+/// been stopped for the duration.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -45,8 +45,8 @@ struct Inner {
     state: Mutex<Time>,
     /// Notified whenever a thread parks.
     parked: Condvar,
-    /// Held by a call that moves the time: two interleaved advances would each take the other's
-    /// steps for their own.
+    /// Locked by a call that moves the time: two interleaved advances would take a step of the
+    /// concurrent advance for their own.
     moving: Mutex<()>,
 }
 
@@ -55,11 +55,11 @@ struct Time {
     parkers: Vec<KnownParker>,
 }
 
-/// A parker that a thread has parked on.
+/// A parker on which a thread has parked.
 struct KnownParker {
     parker: Weak<ParkerInner>,
-    /// The last thread that slept on it. `None` if it was parked on without sleeping: that
-    /// registers a parker for a thread that is still to come.
+    /// The last thread to park on the parker. `None` after only a first park without a sleep: such
+    /// a park registers a parker for a thread that has not started.
     thread: Option<Thread>,
 }
 
@@ -74,16 +74,17 @@ impl KnownParker {
     }
 }
 
-/// How long, by the real clock, a thread may take to park again. A thread that takes longer waits
-/// for something other than this clock, and the test would hang. Far longer than thousands of tasks
-/// need on a machine that is busy with other things.
+/// The longest time, by the real clock, which a thread may take to park again. A slower thread
+/// waits for something besides this clock, and the test would hang. The limit is far longer than
+/// thousands of tasks need on a busy machine.
 const PARK_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long, by the real clock, a thread that lets time pass waits for others to park.
+/// The longest time, by the real clock, for which [`pass_until`](Clock::pass_until) waits until all
+/// threads are parked.
 const PASS_LIMIT: Duration = Duration::from_secs(1);
 
 impl ManualClock {
-    /// Creates a clock that stands at the present instant.
+    /// Creates a clock at the present instant, standing still.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -96,17 +97,16 @@ impl ManualClock {
     }
 
     /// Moves the time forward by `duration`, stopping at every deadline on the way. Returns when
-    /// every thread that waits on this clock is parked again, until a later instant. What such a
-    /// thread does between two parks, a task or a callback, may itself wait for a time of this
-    /// clock.
+    /// every thread waiting on this clock is parked again, until a later instant. Between two
+    /// parks, a task or a callback on such a thread may wait for a time of this clock.
     ///
     /// # Panics
     ///
-    /// If a thread that was woken has not parked again or dropped its parker within 120 seconds of
-    /// real time: it waits for something other than this clock. Call `advance` from the test's
-    /// thread, never from one that others wait for, such as a task or a callback.
+    /// If a woken thread has not parked again or dropped its parker within 120 seconds of real
+    /// time: the thread waits for something besides this clock. Call `advance` from the test's
+    /// thread, never from a thread for which another thread waits, such as in a task or a callback.
     ///
-    /// If the new time is later than an [`Instant`] can be. The time has not moved then.
+    /// If the new time is out of the range of an [`Instant`]. The time has not moved then.
     pub fn advance(&self, duration: Duration) {
         let _moving = self.inner.moving.lock();
         self.wait_until_idle();
@@ -119,8 +119,8 @@ impl ManualClock {
         self.wait_until_idle();
     }
 
-    /// Moves the time forward by `duration` at once, as if the process had been stopped for that
-    /// long. Returns when every thread that waits on this clock is parked again.
+    /// Moves the time forward by `duration` at once, as if the process had been stopped for the
+    /// duration. Returns when every thread waiting on this clock is parked again.
     ///
     /// # Panics
     ///
@@ -132,8 +132,8 @@ impl ManualClock {
         self.wait_until_idle();
     }
 
-    /// Returns when every thread that waits on this clock is parked, with nothing to do at the
-    /// present instant.
+    /// Returns when every thread waiting on this clock is parked, with nothing to do at the present
+    /// instant.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl ManualClock {
     }
 
     /// Waits until every thread but `except` is parked, for at most `limit` by the real clock.
-    /// Returns the names of the others.
+    /// Returns the names of the threads still awake.
     fn wait_for_others(&self, limit: Duration, except: Option<ThreadId>) -> Vec<String> {
         let limit = SystemClock.now() + limit;
         let mut state = self.inner.state.lock();
@@ -162,8 +162,8 @@ impl ManualClock {
                     Some(Sleep::Forever) => true,
                 })
             };
-            // A thread that sleeps on one of its parkers is parked, even if another has a permit:
-            // it looks at that one when it wakes.
+            // A thread asleep on any of its parkers is parked, even if a second parker has a
+            // permit: the thread checks the second parker after waking.
             let (asleep, awake): (Vec<&KnownParker>, Vec<&KnownParker>) =
                 state.parkers.iter().partition(|known| sleeps(known));
             let at_rest: HashSet<ThreadId> =
@@ -175,7 +175,7 @@ impl ManualClock {
             if busy.is_empty() || SystemClock.now() >= limit {
                 return busy.into_iter().map(KnownParker::thread_name).collect();
             }
-            // A parker that is dropped notifies nothing, so the wait is short.
+            // A dropped parker sends no notification, so the wait is short.
             self.inner.parked.wait_for(&mut state, Duration::from_millis(1));
         }
     }
@@ -193,7 +193,7 @@ impl ManualClock {
             .min()
     }
 
-    /// Sets the time, never back, and unparks the threads whose deadline has come.
+    /// Sets the time, never back, and unparks the threads whose deadline is reached.
     fn move_to(&self, instant: Instant) {
         let mut state = self.inner.state.lock();
         state.now = state.now.max(instant);
@@ -212,9 +212,9 @@ impl Clock for ManualClock {
         self.inner.state.lock().now
     }
 
-    /// Moves to `deadline`, and then lets the other threads come to rest, for at most a second of
-    /// real time: one of them may wait for the caller. If another thread moves the time, that one
-    /// waits for them, and this returns at once.
+    /// Moves to `deadline`, and then waits until the rest of the threads are parked, for at most a
+    /// second of real time: a thread may wait for the caller. If a concurrent call moves the time,
+    /// the concurrent call waits for the threads, and this call returns at once.
     fn pass_until(&self, parker: &Parker, deadline: Instant, _interrupt: &Receiver<()>) {
         if parker.take_permit() {
             return;
@@ -242,7 +242,7 @@ impl Clock for ManualClock {
                 return;
             }
             let mut sleep = parker.sleep();
-            // Under the lock of `sleep`: an unpark that comes later clears it again.
+            // Under the lock of `sleep`: a later unpark clears `sleep` again.
             if parker.take_permit() {
                 return;
             }
@@ -252,13 +252,14 @@ impl Clock for ManualClock {
             }
             self.inner.parked.notify_all();
         }
-        // No deadline: a call that moves the time unparks it.
+        // No deadline: a call which moves the time unparks the thread.
         parker.wait(None, interrupt);
         *parker.sleep() = None;
     }
 }
 
-// A panic cannot leave it half changed: the state is consistent whenever something can panic.
+// A panic cannot leave the clock half changed: the state is consistent wherever a panic is
+// possible.
 impl UnwindSafe for ManualClock {}
 impl RefUnwindSafe for ManualClock {}
 

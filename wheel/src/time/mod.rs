@@ -1,4 +1,4 @@
-//! Time: how an instant becomes a tick, what a clock is, and how a thread waits.
+//! Time: the tick of an instant, the clocks, and the waits of a thread.
 
 pub(crate) mod clock;
 pub(crate) mod manual_clock;

@@ -1,5 +1,4 @@
-//! The permit of a parker: given by any thread, taken by the one that waits for it (DESIGN:
-//! parking).
+//! The permit of a parker: any thread gives the permit, and the parked thread takes the permit.
 
 #[cfg(all(test, hashed_wheel_loom))]
 pub(crate) use self::modelled::Permit;
@@ -14,29 +13,29 @@ mod real {
 
     use crossbeam_channel::{Receiver, Select, Sender, bounded, never};
 
-    /// One permit.
+    /// A single permit.
     ///
-    /// A thread that waits for nothing else sleeps on the condition variable at once. A `select`
-    /// spins and yields before it sleeps, which for a thread that wakes a thousand times a second
-    /// is half of its processor time. So only a thread that also waits for an interrupt uses the
-    /// `select`.
+    /// A thread without an interrupt sleeps on the condition variable at once. A `select` spins and
+    /// yields before the sleep: with a thousand wake-ups a second, spinning took 40 % of the
+    /// ticker's time. So only a thread with an interrupt uses the `select`.
     ///
-    /// The lock and the condition variable are the standard library's, one word each.
-    /// `parking_lot`'s keep their sleepers in a table that the whole process shares; a `fork` while
-    /// a thread is being added to it leaves the child with a table that stays locked. (A lock that
-    /// is free is safe in the child, and the locks of the shards nearly always are.)
+    /// The lock and the condition variable are the standard library's, one word each. The sleepers
+    /// of `parking_lot`'s types are in a table shared by the whole process; a `fork` while a thread
+    /// is being added to the table leaves the child with a locked table. (A free lock is safe in
+    /// the child, and the locks of the shards nearly always are free.)
     pub(crate) struct Permit {
         state: Mutex<PermitState>,
         given: Condvar,
-        /// Sent to with each permit, for threads in a `select`. A message may outlast its permit.
-        /// Made by the first `select`: most parkers are in none.
+        /// A channel with a message for each permit, for threads in a `select`. A message may
+        /// outlast its permit. The first `select` creates the channel: most parkers never use a
+        /// `select`.
         signal: OnceLock<(Sender<()>, Receiver<()>)>,
     }
 
     struct PermitState {
         is_available: bool,
-        /// Threads that sleep on the condition variable: without one, to notify it is a system call
-        /// for nothing.
+        /// The number of threads asleep on the condition variable. Without sleepers, a
+        /// notification is a useless system call.
         sleepers: usize,
     }
 
@@ -46,7 +45,7 @@ mod real {
             Self { state, given: Condvar::new(), signal: OnceLock::new() }
         }
 
-        /// Makes the permit available, and wakes the thread that waits for it.
+        /// Makes the permit available, and wakes the waiting thread.
         pub(crate) fn give(&self) {
             let mut state = self.state();
             state.is_available = true;
@@ -56,12 +55,12 @@ mod real {
                 self.given.notify_one();
             }
             if let Some((signal, _)) = self.signal.get() {
-                // A full channel already has a message, and one is enough.
+                // A full channel already has a message, and a single message is enough.
                 let _already_signalled = signal.try_send(());
             }
         }
 
-        /// Takes the permit if it is available, and returns whether it was.
+        /// Takes the permit. Returns `false` if no permit is available.
         pub(crate) fn take(&self) -> bool {
             mem::take(&mut self.state().is_available)
         }
@@ -74,8 +73,8 @@ mod real {
             self.state.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Waits for the permit, the deadline or the interrupt, and takes the permit if it is
-        /// available. It may return early for no reason.
+        /// Waits for the permit, the deadline or the interrupt, and takes the permit if available.
+        /// May return early for no reason.
         pub(crate) fn wait(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
             if interrupt.same_channel(&never()) {
                 self.wait_on_condvar(deadline);
@@ -92,7 +91,8 @@ mod real {
                     None => self.given.wait(state).unwrap_or_else(PoisonError::into_inner),
                     Some(deadline) => {
                         let woken = self.given.wait_timeout(state, time_left(deadline));
-                        // Why it woke does not matter: the caller looks at its own state.
+                        // The reason of the wake-up does not matter: the caller checks its own
+                        // state.
                         woken.unwrap_or_else(PoisonError::into_inner).0
                     }
                 };
@@ -102,7 +102,7 @@ mod real {
         }
 
         fn wait_in_select(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
-            // Before the permit: one that is given from now on is signalled.
+            // Created before the permit is checked: every later permit sends a signal.
             let (_, signalled) = self.signal.get_or_init(|| bounded(1));
             if self.take() {
                 return;
@@ -114,14 +114,14 @@ mod real {
                 None => drop(select.ready()),
                 Some(deadline) => drop(select.ready_deadline(deadline)),
             }
-            // Before the permit: a message that comes after this belongs to a permit that is
-            // available.
+            // The message is received before the permit is taken: a later message belongs to an
+            // available permit.
             let _signalled = signalled.try_recv();
             self.take();
         }
     }
 
-    /// By the operating system's clock, which also ends the wait.
+    /// The time until `deadline` by the operating system's clock, which also ends the wait.
     #[expect(clippy::disallowed_methods, reason = "the wait itself goes by this clock")]
     fn time_left(deadline: Instant) -> Duration {
         deadline.saturating_duration_since(Instant::now())
@@ -138,7 +138,8 @@ mod modelled {
 
     use crate::time::sync::Mutex;
 
-    /// One permit. Time does not pass in a model: a deadline never comes, and nothing interrupts.
+    /// A single permit. Time does not pass in a model: no deadline is reached, and no interrupt
+    /// arrives.
     pub(crate) struct Permit {
         available: Mutex<bool>,
         given: Condvar,

@@ -1,9 +1,10 @@
 //! The locks and atomics of the crate, or their models.
 //!
-//! In this crate's own tests with `--cfg hashed_wheel_loom` they are loom's, which runs a test once
-//! for every order in which its threads can meet. Everything that the ticker's handshake with its
-//! callers consists of comes from here; counters and settings need not. A user's build never has
-//! the models, whatever flags it sets (DESIGN: loom).
+//! In this crate's own tests with `--cfg hashed_wheel_loom` the types are loom's, which runs a test
+//! once for every order in which its threads can meet. All locks and atomics of the ticker's
+//! handshake with its callers are imported from here; counters and settings need not be. A user's
+//! build never has the models, whatever flags the build sets: the cfg is this crate's own, so a
+//! program with `--cfg loom` for another crate gets the ordinary timer.
 
 #[cfg(not(all(test, hashed_wheel_loom)))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};

@@ -1,5 +1,8 @@
-//! The tick: how an instant becomes a whole number, rounded so that nothing fires early (DESIGN:
-//! tick arithmetic).
+//! The tick: the conversion of an instant to a whole number, rounded so that nothing fires early.
+//!
+//! A timer reads an instant and the clock's nanoseconds at its start. A delay counts from a reading
+//! in nanoseconds, which cannot be compared with an instant; due timeouts are determined from
+//! instants alone.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -21,18 +24,19 @@ impl TickDuration {
         Self { nanos, reciprocal: u64::MAX / nanos.get() }
     }
 
-    /// How many whole ticks a duration has.
+    /// Returns the number of whole ticks in `duration`.
     pub(crate) fn ticks_in(self, duration: Duration) -> u64 {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.divide(nanos).0
     }
 
-    /// Divides by the tick: the number of whole ticks, and the rest.
+    /// Divides by the tick. Returns the number of whole ticks, and the remainder.
     ///
-    /// Every call that schedules divides by the tick, and a division takes longer than all the rest
-    /// of the rounding. So this multiplies by the reciprocal, which is at most one less than `2^64
-    /// / tick`. The product divided by 2^64 is less than one below the exact quotient. Rounded
-    /// down, it is the quotient or one less, and the rest tells which.
+    /// Every call that schedules divides by the tick, and a division would take 8 ns of a schedule
+    /// and cancel, longer than the rest of the rounding. So this method multiplies by the
+    /// reciprocal, for about 1 ns. The reciprocal is at most 1 less than `2^64 / tick`. The product
+    /// divided by 2^64 is less than 1 below the exact quotient. Rounded down, the product is the
+    /// quotient or 1 less; the remainder decides.
     #[inline]
     fn divide(self, nanos: u64) -> (u64, u64) {
         let tick = self.nanos.get();
@@ -55,14 +59,15 @@ impl TryFrom<Duration> for TickDuration {
     }
 }
 
-/// The tick of a deadline that is out of range. It never comes.
+/// The tick of a deadline out of range. The wheel never reaches this tick.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// Translates between instants and ticks, for an event loop around a [`Wheel`](crate::Wheel). Tick
 /// 0 is the start; tick n is n tick durations later.
 ///
-/// Deadlines are rounded up and the present is rounded down, so nothing is early. It counts
-/// nanoseconds from the start in a `u64`: a deadline beyond that range, 584 years, never comes.
+/// Deadlines are rounded up and the present is rounded down, so nothing is early. The scale counts
+/// nanoseconds from the start in a `u64`: a deadline beyond this range, 584 years, is never
+/// reached.
 ///
 /// ```
 /// use std::time::Duration;
@@ -73,7 +78,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// let mut wheel = Wheel::new(512)?;
 /// wheel.insert(scale.deadline_tick(start + Duration::from_millis(25)), "idle");
 ///
-/// // What a loop passes to `poll`; without a limit if nothing is pending.
+/// // The timeout for `poll`; no limit if nothing is pending.
 /// let now = start + Duration::from_millis(18);
 /// let sleep = wheel.next_due().and_then(|tick| scale.time_until(tick, now));
 /// assert_eq!(sleep, Some(Duration::from_millis(12)));
@@ -86,23 +91,24 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// # Ok::<(), hashed_wheel::BuildError>(())
 /// ```
 ///
-/// The program `examples/event_loop.rs` of this crate is such a loop, with a socket and 10,000 idle
-/// timeouts.
+/// The program `examples/event_loop.rs` of this crate is such an event loop, with a socket and
+/// 10,000 idle timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct TickScale {
     start: Instant,
-    /// What the clock's nanoseconds were at the start or a little before, so that a later reading
-    /// tells at least the time since the start. `None` if the clock has none.
+    /// The clock's nanoseconds at the start or a little before, so a later reading never yields
+    /// less than the time since the start. `None` if the clock has no nanoseconds.
     start_nanos: Option<u64>,
     tick: TickDuration,
 }
 
-/// How often the start is read, so that its two readings are close to each other although a thread
-/// can be preempted between them. What is left between them makes every timeout later.
+/// The number of attempts to read the start. A thread can be preempted between the two readings of
+/// an attempt, so the attempt with the closest readings counts. The time between the two readings
+/// makes every timeout later.
 const START_READINGS: usize = 5;
 
 impl TickScale {
-    /// Creates a scale of ticks of this duration, that begins at `start`.
+    /// Creates a scale with ticks of this duration, starting at `start`.
     ///
     /// # Errors
     ///
@@ -115,12 +121,12 @@ impl TickScale {
         Self { start, start_nanos: None, tick }
     }
 
-    /// A scale that starts at the present instant of `clock`.
+    /// Creates a scale which starts at the present instant of `clock`.
     pub(crate) fn starting_now(clock: &dyn Clock, tick: TickDuration) -> Self {
         let mut scale = Self::starting_at(clock.now(), tick);
         let mut closest = u64::MAX;
         for _ in 0..START_READINGS {
-            // In this order: the nanoseconds that count are from before the instant.
+            // In this order: `before`, the reading to store, must precede the instant.
             let Some(before) = clock.nanos() else { break };
             let start = clock.now();
             let Some(after) = clock.nanos() else { break };
@@ -137,16 +143,16 @@ impl TickScale {
         self.start
     }
 
-    /// The first tick at or after `deadline`: 0 for an instant before the start, `u64::MAX` for one
-    /// that never comes.
+    /// Returns the first tick at or after `deadline`: 0 for an instant before the start, `u64::MAX`
+    /// for a deadline out of range.
     #[inline]
     #[must_use]
     pub fn deadline_tick(&self, deadline: Instant) -> u64 {
         self.round_up(self.nanos_since_start(deadline))
     }
 
-    /// The nanoseconds from the start to the present time of the clock that the scale was made
-    /// with, or up to a millisecond more; `None` if out of range.
+    /// Returns the nanoseconds from the start to the present time of `clock`, the clock of the
+    /// scale, or up to a millisecond more; `None` if out of range.
     #[inline]
     pub(crate) fn since_start(&self, clock: &dyn Clock) -> Option<u64> {
         match self.start_nanos {
@@ -155,16 +161,16 @@ impl TickScale {
         }
     }
 
-    /// The first tick at or after `delay`, counted from `since_start`, nanoseconds since the start.
-    /// [`NEVER`] if that is out of range.
+    /// Returns the first tick at or after `delay`, counted from `since_start`, nanoseconds since
+    /// the start. [`NEVER`] if out of range.
     #[inline]
     pub(crate) fn tick_after(&self, since_start: Option<u64>, delay: Duration) -> u64 {
         let sum = since_start.zip(whole_nanos(delay));
         self.round_up(sum.and_then(|(now, delay)| now.checked_add(delay)))
     }
 
-    /// The first tick at or after a deadline. **The one place where a deadline is rounded.** It
-    /// rounds up: rounding down would fire up to a tick early.
+    /// Returns the first tick at or after a deadline. **The only place where a deadline is
+    /// rounded.** Rounds up: rounding down would fire up to a tick early.
     #[inline]
     fn round_up(&self, nanos: Option<u64>) -> u64 {
         match nanos.map(|nanos| self.tick.divide(nanos)) {
@@ -174,47 +180,48 @@ impl TickScale {
         }
     }
 
-    /// The last tick that has come at `now`. It rounds down, which also keeps timeouts from firing
-    /// early. At most `u64::MAX - 1`.
+    /// Returns the last tick reached at `now`, at most `u64::MAX - 1`. Rounds down, which also
+    /// prevents early timeouts.
     #[must_use]
     pub fn elapsed_ticks(&self, now: Instant) -> u64 {
         let nanos = self.nanos_since_start(now).unwrap_or(NEVER);
         self.tick.divide(nanos).0.min(NEVER - 1)
     }
 
-    /// The instant of the last tick that has come at `now`; the start, if `now` is before it.
+    /// Returns the instant of the last tick reached at `now`; the start, if `now` is before the
+    /// start.
     pub(crate) fn last_tick(&self, now: Instant) -> Instant {
         self.instant(self.elapsed_ticks(now)).unwrap_or(now)
     }
 
-    /// How many nanoseconds `now` is after `tick`; zero if it is before.
+    /// Returns the nanoseconds from `tick` to `now`; zero if `now` is before `tick`.
     pub(crate) fn nanos_after(&self, tick: u64, now: Instant) -> u64 {
         let now = self.nanos_since_start(now).unwrap_or(u64::MAX);
         now.saturating_sub(tick.saturating_mul(self.tick.nanos.get()))
     }
 
-    /// The instant of `tick`; `None` if it is out of range, also of what an `Instant` can hold.
+    /// Returns the instant of `tick`; `None` if out of range, also of an `Instant`.
     #[must_use]
     pub fn instant(&self, tick: u64) -> Option<Instant> {
         let nanos = tick.checked_mul(self.tick.nanos.get()).filter(|_| tick != NEVER)?;
         self.start.checked_add(Duration::from_nanos(nanos))
     }
 
-    /// How long after `now` the `tick` comes: zero if it has come, `None` if it never comes. A loop
-    /// that sleeps as long finds the tick among the [elapsed](Self::elapsed_ticks) ones.
+    /// Returns the time from `now` to `tick`: zero if `tick` is reached, `None` if never. A loop
+    /// which sleeps for this time finds the tick among the [elapsed](Self::elapsed_ticks) ticks.
     #[must_use]
     pub fn time_until(&self, tick: u64, now: Instant) -> Option<Duration> {
         Some(self.instant(tick)?.saturating_duration_since(now))
     }
 
-    /// The nanoseconds from the start to `instant`; `None` if out of range.
+    /// Returns the nanoseconds from the start to `instant`; `None` if out of range.
     #[inline]
     fn nanos_since_start(&self, instant: Instant) -> Option<u64> {
         whole_nanos(instant.saturating_duration_since(self.start))
     }
 }
 
-/// The duration in nanoseconds; `None` if a `u64` cannot hold them.
+/// Returns the duration in nanoseconds; `None` if out of range of a `u64`.
 #[inline]
 fn whole_nanos(duration: Duration) -> Option<u64> {
     duration.as_secs().checked_mul(1_000_000_000)?.checked_add(duration.subsec_nanos().into())

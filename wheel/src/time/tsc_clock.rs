@@ -1,5 +1,8 @@
-//! A clock that reads the processor's time-stamp counter between two full readings (DESIGN:
-//! time-stamp counter).
+//! A clock with readings of the processor's time-stamp counter between two full readings.
+//!
+//! A full reading takes 23 ns, a counter reading 6. The crate `quanta` reads the counter, because a
+//! reading needs unsafe code; its calibration is not used, because a preemption can falsify the
+//! calibration to either side.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,25 +13,28 @@ use crossbeam_channel::{Receiver, never};
 
 use super::clock::{Clock, Parker, SystemClock};
 
-/// The system's clock, read by the processor's time-stamp counter where a delay begins, which takes
-/// half as long. It needs the feature `tsc`.
+/// The system's clock, with the processor's time-stamp counter for the start of a delay.
 ///
-/// A thread reads the system's clock in full at least once a millisecond; in between it adds what
-/// the counter has counted since. Such a reading is up to 20 us late and never early: the rate is
-/// rounded up, and 0.4 % and 1 us are added. Timeouts still fire by the system's clock alone.
-/// Scheduling and cancelling with [`BatchTimer`](crate::BatchTimer) takes 0.75 to 0.9 of the time:
-/// the more a lock costs on the processor, the less is saved. Methods that take an [`Instant`] read
-/// no clock.
+/// Scheduling reads the counter instead of the system's clock: such a reading takes half as long.
+/// Needs the feature `tsc`.
 ///
-/// It uses the counter only where Linux itself keeps the time by it, and then the counters of all
-/// cores agree. Anywhere else it reads the system's clock, and
-/// [`uses_counter`](Self::uses_counter) is false.
+/// A thread reads the system's clock in full at least once a millisecond; in between, the counts
+/// since the last full reading are added. Such a reading is up to 20 us late and never early: the
+/// rate is rounded up, and 0.4 % and 1 us are added. Timeouts still fire by the system's clock
+/// alone. Scheduling and cancelling with [`BatchTimer`](crate::BatchTimer) takes 0.75 to 0.9 of the
+/// time: the more a lock costs on the processor, the less is saved. Methods with an [`Instant`] as
+/// an argument read no clock.
 ///
-/// A *live migration* of the virtual machine may change the counter or its rate under a reading. A
-/// jump forward, or a jump back beyond the last full reading, has the effect that the next reading
-/// is a full one, or up to a millisecond late. After a smaller jump back, the readings until the
-/// next full one are early, and so may be the timeouts that are scheduled then: by what the counter
-/// lost, which is less than a millisecond. A program that cannot bear that uses [`SystemClock`].
+/// The counter is used only where Linux derives the time from the counter, and then the counters of
+/// all cores agree. Anywhere else the system's clock is read, and
+/// [`uses_counter`](Self::uses_counter) returns `false`.
+///
+/// A *live migration* of the virtual machine may change the counter or its rate during operation.
+/// After a jump forward, or a jump back beyond the last full reading, the next reading is a full
+/// reading, or up to a millisecond late. After a smaller jump back, the readings until the next
+/// full reading are early, and timeouts scheduled from these readings may be early too: by the lost
+/// counts, less than a millisecond. Use [`SystemClock`] for a program where early timeouts are
+/// unacceptable.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -45,27 +51,27 @@ pub struct TscClock {
     counter: Option<Counter>,
 }
 
-/// The counter and its rate.
+/// The counter and the counter's rate.
 #[derive(Clone)]
 struct Counter {
     clock: quanta::Clock,
-    /// Nanoseconds of one count, at least, as a fraction of 2^32.
+    /// Nanoseconds per count as a fraction of 2^32, rounded up.
     rate: u64,
-    /// The counts of a millisecond, at most.
+    /// The number of counts in a millisecond, rounded down.
     counts_max: u64,
 }
 
-/// The clocks of Linux that read the counter.
+/// The Linux clock sources based on the counter.
 const COUNTER_CLOCKS: [&str; 2] = ["tsc", "arch_sys_counter"];
 
-/// Covers the difference between two cores, and counts that are read ahead of other instructions.
+/// Covers the difference between two cores, and counts read ahead of other instructions.
 const MARGIN_NANOS: u64 = 1_000;
 
-/// How long the rate is measured: long enough that the two readings at the ends weigh a hundred
-/// thousandth.
+/// The duration of the rate's measurement: long enough that the error of the readings at both ends
+/// is a hundred thousandth.
 const MEASURED: Duration = Duration::from_millis(10);
 
-/// How often a reading is tried that no preemption has drawn out.
+/// The number of attempts at a reading which no preemption has prolonged.
 const READINGS: usize = 10;
 
 thread_local! {
@@ -75,8 +81,8 @@ thread_local! {
 }
 
 impl TscClock {
-    /// Creates the clock. It measures the rate of the counter, which takes 10 ms, and 200 ms more
-    /// for the first one in a process.
+    /// Creates the clock. Measuring the counter's rate takes 10 ms, and 200 ms more for the first
+    /// clock of a process.
     #[must_use]
     pub fn new() -> Self {
         let is_counted =
@@ -85,7 +91,9 @@ impl TscClock {
         Self { counter: if is_counted { Counter::measure() } else { None } }
     }
 
-    /// Whether it reads the processor's counter. False where the system does not keep time by it.
+    /// Returns whether the clock reads the processor's counter.
+    ///
+    /// `false` where the system does not derive the time from the counter.
     #[must_use]
     pub const fn uses_counter(&self) -> bool {
         self.counter.is_some()
@@ -93,13 +101,14 @@ impl TscClock {
 }
 
 impl Counter {
-    /// `None` if the system's clock has no nanoseconds, or the counter does not count.
+    /// Measures the counter's rate. `None` if the system's clock has no nanoseconds, or the counter
+    /// stands still.
     fn measure() -> Option<Self> {
         let clock = quanta::Clock::new();
         let (_, first_nanos, first_count) = Self::read_around(&clock)?;
         SystemClock.park(&Parker::new(), Some(SystemClock.now() + MEASURED), &never());
         let (last_count, last_nanos, _) = Self::read_around(&clock)?;
-        // As few counts as can lie between the two readings, so that the rate is not too low.
+        // The fewest counts possible between the two readings, so the rate is not too low.
         let counts = last_count.checked_sub(first_count).filter(|counts| *counts > 0)?;
         let nanos = last_nanos.checked_sub(first_nanos)?;
         let rate = (u128::from(nanos) << 32).div_ceil(u128::from(counts));
@@ -107,7 +116,7 @@ impl Counter {
         Some(Self { clock, rate, counts_max: (1_000_000 << 32) / rate })
     }
 
-    /// The system's clock, and the counter before and after it, as close as they can be read.
+    /// Reads the system's clock, and the counter before and after, as close together as possible.
     fn read_around(clock: &quanta::Clock) -> Option<(u64, u64, u64)> {
         let read = |_| {
             let before = clock.raw();
@@ -121,7 +130,7 @@ impl Counter {
     fn nanos(&self) -> Option<u64> {
         let count = self.clock.raw();
         let (full_count, full_nanos) = FULL.get();
-        // A counter that went back has wrapped around: a great number.
+        // A counter which went back has wrapped around: `since` is a great number.
         let since = count.wrapping_sub(full_count);
         if since <= self.counts_max {
             Some(full_nanos + ((since * self.rate) >> 32))
@@ -134,7 +143,7 @@ impl Counter {
     #[cold]
     fn read_full(&self, count: u64) -> Option<u64> {
         let nanos = SystemClock.nanos()? + MARGIN_NANOS;
-        // If the thread was preempted in between, later readings would be as much too late.
+        // If the thread was preempted in between, later readings would be late by the same time.
         let apart = self.clock.raw().wrapping_sub(count);
         if apart <= self.counts_max / 100 {
             FULL.set((count, nanos));

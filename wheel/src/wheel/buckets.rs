@@ -1,12 +1,13 @@
-//! The buckets: for each, a list of what is due in its current round (DESIGN: buckets).
+//! The buckets: each bucket has a list of the entries due in the bucket's current round.
 //!
-//! A lap is one round: as many buckets as the wheel was made with. A wheel with many entries gets
-//! more buckets for a while, and keeps its rounds: then the lists of several rounds are side by
-//! side, and a lap is that many rounds. [`Wheel`](super::Wheel) says when.
+//! All entries of a list are due at once, so no entry is inspected earlier. A lap is one round: as
+//! many buckets as the wheel's original number. A wheel with many entries gets more buckets for a
+//! while; the rounds stay the same. Then the lists of several rounds are side by side, and a lap is
+//! as many rounds. [`Wheel`](super::Wheel) decides when to lengthen the lap.
 //!
 //! The lists are in pages, and an empty page takes no memory. Creating, lengthening and dropping
-//! the buckets costs work for the addresses of the pages, one for 512 ticks, and touches no list
-//! (DESIGN: chunks).
+//! the buckets costs work for the addresses of the pages, one address per 512 ticks, and touches no
+//! list.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,35 +18,35 @@ use super::list::List;
 use super::rounds;
 use super::slab::{Links, Slab, touch};
 
-/// How many lists a page has. Small in tests, so that their wheels have several pages.
+/// The number of lists in a page. Small in tests, so test wheels have several pages.
 pub(super) const PAGE: usize = if cfg!(test) { 64 } else { 512 };
 
-/// The words with a bit for each list of a page.
+/// The number of words in a page's bit set, with a bit for each list.
 const WORDS: usize = PAGE / BITS;
 
-/// How many empty pages are kept, so that lists that fill and empty over and over do not allocate
-/// each time: as many as 65,536 buckets have, half a megabyte.
+/// The most empty pages retained, so lists that fill and empty over and over do not allocate each
+/// time: as many pages as 65,536 buckets have, half a megabyte.
 const SPARE_MAX: usize = if cfg!(test) { 16 } else { 128 };
 
 /// The list of a tick is bucket *tick modulo length*. The length is a power of two.
 #[derive(Debug)]
 pub(super) struct Buckets {
     len: usize,
-    /// `None` stands for a page of empty lists. Every other page has a list that is not empty.
+    /// `None` is a page of empty lists. Every `Some` page has a nonempty list.
     pages: Vec<Option<Box<Page>>>,
-    /// The numbers of the pages that are not `None`, so that a search skips the others.
+    /// The numbers of the `Some` pages, so a search skips the `None` pages.
     occupied: BitSet,
-    /// Pages of empty lists, to be used again.
+    /// Pages of empty lists, for reuse.
     #[cfg_attr(test, expect(clippy::vec_box, reason = "only in tests a page is small"))]
     spare: Vec<Box<Page>>,
 }
 
-/// Aligned so that no page shares a cache line with data of other threads.
+/// Aligned so no page shares a cache line with data of other threads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Page {
     lists: [List; PAGE],
-    /// A bit for each list that is not empty.
+    /// A bit for each list, set unless the list is empty.
     occupied: [u64; WORDS],
 }
 
@@ -59,12 +60,12 @@ impl Buckets {
         Self { len, pages, occupied, spare: Vec::new() }
     }
 
-    /// How many ticks a lap has: one for each bucket.
+    /// Returns the number of ticks in a lap: a tick per bucket.
     pub(super) const fn lap(&self) -> u64 {
         self.len as u64
     }
 
-    /// The lowest tick whose list is not empty, in the lap that begins at the tick `first`.
+    /// Returns the lowest tick with a nonempty list, in the lap from the tick `first` on.
     pub(super) fn next_from(&self, first: u64) -> Option<u64> {
         let start = self.bucket(first);
         let bucket = self.occupied_from(start)?;
@@ -72,11 +73,11 @@ impl Buckets {
         Some(first + self.ahead(start, bucket))
     }
 
-    /// The lowest tick after `tick` whose list is not empty, in the lap that begins at `first`.
+    /// Returns the lowest tick after `tick` with a nonempty list, in the lap from `first` on.
     pub(super) fn next_after(&self, tick: u64, first: u64) -> Option<u64> {
         let bucket = self.occupied_from(self.bucket(tick.wrapping_add(1)))?;
         let ahead = self.ahead(self.bucket(first), bucket);
-        // A search that wrapped around found a bucket that is not ahead of `tick`.
+        // A search that wrapped around found a bucket not ahead of `tick`.
         (ahead > tick - first).then(|| first + ahead)
     }
 
@@ -90,7 +91,7 @@ impl Buckets {
         self.list_to_fill(self.bucket(due)).push_back(slab, index);
     }
 
-    /// Puts a whole list before the list of its tick.
+    /// Inserts a whole list in front of the list of the tick `due`.
     pub(super) fn push_front<T>(&mut self, slab: &mut Slab<T>, due: u64, mut earlier: List) {
         if !earlier.is_empty() {
             let list = self.list_to_fill(self.bucket(due));
@@ -99,8 +100,9 @@ impl Buckets {
         }
     }
 
-    /// Unlinks a slot at an end of the list of `due`. False, and nothing done, if it is not in that
-    /// list.
+    /// Unlinks a slot at an end of the list of `due`.
+    ///
+    /// Returns `false`, without effect, if the slot is not at an end of this list.
     pub(super) fn unlink<T>(
         &mut self,
         slab: &mut Slab<T>,
@@ -120,8 +122,10 @@ impl Buckets {
         true
     }
 
-    /// Passes at most `limit` entries of the tick `due` to `take`, from the first on, and returns
-    /// how many. Each is out of its list and its slot before the call, so `take` may panic.
+    /// Passes at most `limit` entries of the tick `due` to `take`, from the first entry on.
+    ///
+    /// Returns the number of entries passed. Each entry is removed from its list and its slot
+    /// before the call of `take`, so `take` may panic.
     pub(super) fn drain<T>(
         &mut self,
         slab: &mut Slab<T>,
@@ -153,16 +157,18 @@ impl Buckets {
         limit
     }
 
-    /// Makes the lap `len` ticks long. It begins at the tick `first`. Pages are moved as they are,
-    /// except the one in which the lap begins: the lap ends in it too, so its lists go to two
-    /// pages.
+    /// Lengthens the lap to `len` ticks, from the tick `first` on.
+    ///
+    /// Pages are moved as a whole, except the page in which the lap begins: the lap also ends in
+    /// this page, so its lists go to two pages.
     pub(super) fn lengthen(&mut self, len: usize, first: u64) {
         debug_assert!(len >= self.len, "a shorter lap has no room for the lists");
         let mut shorter = mem::replace(self, Self::new(len));
         self.spare = mem::take(&mut shorter.spare);
         let start = shorter.bucket(first);
         if let Some(page) = shorter.pages[start / PAGE].take() {
-            // List by list: those before `start` are a lap further ahead than those after it.
+            // List by list: the lists before `start` are a lap further ahead than the lists after
+            // `start`.
             touch(PAGE);
             for offset in 0..PAGE.min(shorter.len) {
                 let list = page.lists[offset];
@@ -172,7 +178,7 @@ impl Buckets {
                 }
             }
         }
-        // All ticks of any other page keep their order, so the page moves as a whole.
+        // All ticks of any further page retain their order, so the page moves as a whole.
         for (number, page) in shorter.pages.into_iter().enumerate() {
             if page.is_some() {
                 let ahead = (number * PAGE).wrapping_sub(start) & (shorter.len - 1);
@@ -183,21 +189,21 @@ impl Buckets {
         }
     }
 
-    /// The first bucket from `start` on whose list is not empty. If there is none, the first of
-    /// all.
+    /// Returns the first bucket from `start` on with a slot in its list. If there is none, the
+    /// search wraps around to the first of all buckets.
     fn occupied_from(&self, start: usize) -> Option<usize> {
         let number = start / PAGE;
         let here = self.pages[number].as_ref().and_then(|page| page.occupied_from(start % PAGE));
         if let Some(offset) = here {
             return Some(number * PAGE + offset);
         }
-        // If the search wraps around to the same page, its lists are all before `start`.
+        // If the search wraps around to the same page, its nonempty lists are all before `start`.
         let number = self.occupied.next_from((number + 1) % self.pages.len())?;
         let offset = self.pages[number].as_ref()?.occupied_from(0)?;
         Some(number * PAGE + offset)
     }
 
-    /// The list of a bucket, marked as not empty: the caller fills it.
+    /// Returns the list of a bucket, marked as nonempty: the caller must fill the list.
     #[inline]
     fn list_to_fill(&mut self, bucket: usize) -> &mut List {
         touch(1);
@@ -219,8 +225,7 @@ impl Buckets {
         self.pages[number] = Some(self.spare.pop().unwrap_or_else(Page::new));
     }
 
-    /// Notes that the list of a bucket has become empty, and releases its page if that was the last
-    /// list.
+    /// Marks the list of a bucket as empty, and releases the page after its last nonempty list.
     fn note_empty(&mut self, bucket: usize) {
         let (number, offset) = (bucket / PAGE, bucket % PAGE);
         let Some(page) = &mut self.pages[number] else {
@@ -236,7 +241,7 @@ impl Buckets {
         }
     }
 
-    /// How many ticks `bucket` is ahead of the bucket `start`.
+    /// Returns the number of ticks from the bucket `start` to `bucket`.
     const fn ahead(&self, start: usize, bucket: usize) -> u64 {
         (bucket.wrapping_sub(start) & (self.len - 1)) as u64
     }
@@ -251,7 +256,7 @@ impl Page {
         Box::new(Self { lists: [List::EMPTY; PAGE], occupied: [0; WORDS] })
     }
 
-    /// The first list of the page from `start` on that is not empty.
+    /// Returns the first nonempty list of the page from `start` on.
     fn occupied_from(&self, start: usize) -> Option<usize> {
         let rest = self.occupied[start / BITS] >> (start % BITS);
         if rest != 0 {
