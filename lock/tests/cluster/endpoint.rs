@@ -102,7 +102,8 @@ fn thousands_of_holds_in_all_slots_are_renewed_in_time() {
         (0..HOLDS).map(|number| client.lock(&format!("many:{number}")).lock().unwrap()).collect();
     for _ in 0..2 {
         renew(&client, &clock, HOLDS);
-        assert!(guards.iter().all(|guard| guard.remaining() > LEASE * 9 / 10));
+        // A renewal that was not answered would leave less.
+        assert!(guards.iter().all(|guard| guard.remaining() > LEASE * 2 / 3));
     }
     assert!(endpoint.cross_slot_refusals() <= 10);
 }
