@@ -1,13 +1,11 @@
-//! The buckets: each bucket has a list of the entries due in the bucket's current round.
+//! The buckets: for each bucket, a list of the entries due in the current round.
 //!
-//! All entries of a list are due at once, so no entry is inspected earlier. A lap is one round: as
-//! many buckets as the wheel's original number. A wheel with many entries gets more buckets for a
-//! while; the rounds stay the same. Then the lists of several rounds are side by side, and a lap is
-//! as many rounds. [`Wheel`](super::Wheel) decides when to lengthen the lap.
+//! A lap is a round at first: a pass over the buckets with which the wheel was created. A wheel
+//! with many entries gets more buckets, and the rounds stay the same: then the lists of several
+//! rounds are side by side, and a lap is several rounds. [`Wheel`](super::Wheel) says when.
 //!
 //! The lists are in pages, and an empty page takes no memory. Creating, lengthening and dropping
-//! the buckets costs work for the addresses of the pages, one address per 512 ticks, and touches no
-//! list.
+//! the buckets costs work for the addresses of the pages, at most 32,768, and not for each list.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,35 +16,35 @@ use super::list::List;
 use super::rounds;
 use super::slab::{Links, Slab, touch};
 
-/// The number of lists in a page. Small in tests, so test wheels have several pages.
+/// The number of lists of a page. Small in tests, so the wheels of tests have several pages.
 pub(super) const PAGE: usize = if cfg!(test) { 64 } else { 512 };
 
-/// The number of words in a page's bit set, with a bit for each list.
+/// The number of words with a bit for each list of a page.
 const WORDS: usize = PAGE / BITS;
 
-/// The most empty pages retained, so lists that fill and empty over and over do not allocate each
-/// time: as many pages as 65,536 buckets have, half a megabyte.
+/// The most empty pages retained, so lists which fill and empty over and over do not allocate each
+/// time: the pages of 65,536 buckets, half a megabyte.
 const SPARE_MAX: usize = if cfg!(test) { 16 } else { 128 };
 
 /// The list of a tick is bucket *tick modulo length*. The length is a power of two.
 #[derive(Debug)]
 pub(super) struct Buckets {
     len: usize,
-    /// `None` is a page of empty lists. Every `Some` page has a nonempty list.
+    /// `None` stands for a page of empty lists. Every present page has a non-empty list.
     pages: Vec<Option<Box<Page>>>,
-    /// The numbers of the `Some` pages, so a search skips the `None` pages.
+    /// The numbers of the present pages: a search skips the rest.
     occupied: BitSet,
     /// Pages of empty lists, for reuse.
     #[cfg_attr(test, expect(clippy::vec_box, reason = "only in tests a page is small"))]
     spare: Vec<Box<Page>>,
 }
 
-/// Aligned so no page shares a cache line with data of other threads.
+/// A page of lists, aligned to share no cache line with data of different threads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Page {
     lists: [List; PAGE],
-    /// A bit for each list, set unless the list is empty.
+    /// A bit for each non-empty list.
     occupied: [u64; WORDS],
 }
 
@@ -60,12 +58,12 @@ impl Buckets {
         Self { len, pages, occupied, spare: Vec::new() }
     }
 
-    /// Returns the number of ticks in a lap: a tick per bucket.
+    /// The number of ticks of a lap: a tick per bucket.
     pub(super) const fn lap(&self) -> u64 {
         self.len as u64
     }
 
-    /// Returns the lowest tick with a nonempty list, in the lap from the tick `first` on.
+    /// The lowest tick with a non-empty list, in the lap from the tick `first` on.
     pub(super) fn next_from(&self, first: u64) -> Option<u64> {
         let start = self.bucket(first);
         let bucket = self.occupied_from(start)?;
@@ -73,11 +71,11 @@ impl Buckets {
         Some(first + self.ahead(start, bucket))
     }
 
-    /// Returns the lowest tick after `tick` with a nonempty list, in the lap from `first` on.
+    /// The lowest tick after `tick` with a non-empty list, in the lap from the tick `first` on.
     pub(super) fn next_after(&self, tick: u64, first: u64) -> Option<u64> {
         let bucket = self.occupied_from(self.bucket(tick.wrapping_add(1)))?;
         let ahead = self.ahead(self.bucket(first), bucket);
-        // A search that wrapped around found a bucket not ahead of `tick`.
+        // A search which wrapped around found a bucket not ahead of `tick`.
         (ahead > tick - first).then(|| first + ahead)
     }
 
@@ -91,7 +89,7 @@ impl Buckets {
         self.list_to_fill(self.bucket(due)).push_back(slab, index);
     }
 
-    /// Inserts a whole list in front of the list of the tick `due`.
+    /// Prepends `earlier` to the list of the tick `due`.
     pub(super) fn push_front<T>(&mut self, slab: &mut Slab<T>, due: u64, mut earlier: List) {
         if !earlier.is_empty() {
             let list = self.list_to_fill(self.bucket(due));
@@ -100,9 +98,8 @@ impl Buckets {
         }
     }
 
-    /// Unlinks a slot at an end of the list of `due`.
-    ///
-    /// Returns `false`, without effect, if the slot is not at an end of this list.
+    /// Unlinks a slot at an end of the list of the tick `due`. Returns false, without any effect,
+    /// if the slot is at no end of the list.
     pub(super) fn unlink<T>(
         &mut self,
         slab: &mut Slab<T>,
@@ -122,10 +119,9 @@ impl Buckets {
         true
     }
 
-    /// Passes at most `limit` entries of the tick `due` to `take`, from the first entry on.
-    ///
-    /// Returns the number of entries passed. Each entry is removed from its list and its slot
-    /// before the call of `take`, so `take` may panic.
+    /// Passes the first entries of the tick `due`, at most `limit`, to `take`, and returns their
+    /// number. Each entry is removed from the list and the slot before the call, so `take` may
+    /// panic.
     pub(super) fn drain<T>(
         &mut self,
         slab: &mut Slab<T>,
@@ -157,10 +153,9 @@ impl Buckets {
         limit
     }
 
-    /// Lengthens the lap to `len` ticks, from the tick `first` on.
-    ///
-    /// Pages are moved as a whole, except the page in which the lap begins: the lap also ends in
-    /// this page, so its lists go to two pages.
+    /// Makes the lap `len` ticks long, from the tick `first` on. Pages move as a whole, except the
+    /// page in which the lap begins: the lap also ends there, so the lists of the page go to two
+    /// pages.
     pub(super) fn lengthen(&mut self, len: usize, first: u64) {
         debug_assert!(len >= self.len, "a shorter lap has no room for the lists");
         let mut shorter = mem::replace(self, Self::new(len));
@@ -178,7 +173,7 @@ impl Buckets {
                 }
             }
         }
-        // All ticks of any further page retain their order, so the page moves as a whole.
+        // The ticks of each remaining page stay in order, so the page moves as a whole.
         for (number, page) in shorter.pages.into_iter().enumerate() {
             if page.is_some() {
                 let ahead = (number * PAGE).wrapping_sub(start) & (shorter.len - 1);
@@ -189,21 +184,21 @@ impl Buckets {
         }
     }
 
-    /// Returns the first bucket from `start` on with a slot in its list. If there is none, the
-    /// search wraps around to the first of all buckets.
+    /// The first bucket with a non-empty list from `start` on, else the first of all; `None` if all
+    /// lists are empty.
     fn occupied_from(&self, start: usize) -> Option<usize> {
         let number = start / PAGE;
         let here = self.pages[number].as_ref().and_then(|page| page.occupied_from(start % PAGE));
         if let Some(offset) = here {
             return Some(number * PAGE + offset);
         }
-        // If the search wraps around to the same page, its nonempty lists are all before `start`.
+        // If the search wraps around to the same page, the non-empty lists are all before `start`.
         let number = self.occupied.next_from((number + 1) % self.pages.len())?;
         let offset = self.pages[number].as_ref()?.occupied_from(0)?;
         Some(number * PAGE + offset)
     }
 
-    /// Returns the list of a bucket, marked as nonempty: the caller must fill the list.
+    /// The list of a bucket, marked as non-empty. The caller must fill the list.
     #[inline]
     fn list_to_fill(&mut self, bucket: usize) -> &mut List {
         touch(1);
@@ -225,7 +220,8 @@ impl Buckets {
         self.pages[number] = Some(self.spare.pop().unwrap_or_else(Page::new));
     }
 
-    /// Marks the list of a bucket as empty, and releases the page after its last nonempty list.
+    /// Marks the list of a bucket as empty, and releases the page if all lists of the page are
+    /// empty.
     fn note_empty(&mut self, bucket: usize) {
         let (number, offset) = (bucket / PAGE, bucket % PAGE);
         let Some(page) = &mut self.pages[number] else {
@@ -241,7 +237,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the number of ticks from the bucket `start` to `bucket`.
+    /// How many ticks `bucket` is ahead of the bucket `start`.
     const fn ahead(&self, start: usize, bucket: usize) -> u64 {
         (bucket.wrapping_sub(start) & (self.len - 1)) as u64
     }
@@ -256,7 +252,7 @@ impl Page {
         Box::new(Self { lists: [List::EMPTY; PAGE], occupied: [0; WORDS] })
     }
 
-    /// Returns the first nonempty list of the page from `start` on.
+    /// The first non-empty list of the page from `start` on.
     fn occupied_from(&self, start: usize) -> Option<usize> {
         let rest = self.occupied[start / BITS] >> (start % BITS);
         if rest != 0 {
@@ -270,7 +266,7 @@ impl Page {
 
 #[cfg(all(test, feature = "std"))]
 impl Buckets {
-    /// How many pages are allocated, spare ones included.
+    /// The number of allocated pages, including spare pages.
     pub(super) fn pages(&self) -> usize {
         self.pages.iter().flatten().count() + self.spare.len()
     }

@@ -1,30 +1,31 @@
-//! The wheel as plain data, without a thread or a clock: the caller moves the wheel.
+//! The wheel: plain data, advanced by the caller.
 //!
 //! # Invariants
 //!
-//! * `cursor <= now`, and `cursor < u64::MAX`. All entries due at or before `cursor` have been
+//! * `cursor <= now`, and `cursor < u64::MAX`. Every entry due at or before `cursor` has been
 //!   taken. Except at the end of time, `cursor` and `now` differ only while an advance is
 //!   unfinished, and then `next_due` is at most `now`.
 //! * An inserted entry is due after `cursor`, and after `now` except at the end of time. So an
-//!   advance ends, however many entries are inserted in the meantime.
+//!   advance ends, however many entries are inserted during the advance.
 //! * A due tick consists of a [round and a bucket](rounds). The [`buckets`] have a list for the
-//!   current round of each bucket: the entries due within one lap, from tick `cursor + 1` on. All
-//!   entries of a list are due at once, and no list is walked before its tick.
-//! * An entry linked more than a lap ahead is in the [later rounds](rounds), under its round and
-//!   bucket, and stays there until due. All entries of such a list were inserted before all entries
-//!   in the bucket of the same tick, because the cursor only moves forward and the lap only gets
-//!   longer. So the order of insertion is: the later rounds first, then the bucket.
-//! * The most recent entries are in the [insert buffer](buffer), and in no list. The buffer is
-//!   flushed in the order of insertion when full and before the cursor moves. So its entries are
-//!   more recent than all entries in the lists.
-//! * A cancelled entry leaves the slab at once. Its slot stays linked, in the [cancel
-//!   buffer](buffer), until the buffer is full or the cursor moves. Until then the slot is not
-//!   allocated again, and a walk along a list skips the slot.
-//! * A lap is one round, or a power of two of rounds: with many entries there are more buckets for
-//!   a while, and the same rounds. A lap never gets shorter.
+//!   current round of each bucket: the entries due within a lap, from tick `cursor + 1` on. All
+//!   entries of a list are due at once, and are not inspected before.
+//! * An entry linked further ahead is in the [later rounds](rounds), under its round and bucket,
+//!   and stays there until due. All entries of such a list were inserted before all entries in the
+//!   bucket of the same tick, because the cursor only moves forward and the lap only gets longer.
+//!   So taking the later rounds first, then the bucket, preserves the order of insertion.
+//! * The entries inserted last are in the [insert buffer](buffer), and in no list. The buffer is
+//!   flushed in the order of insertion when full, and before the cursor moves. So buffered entries
+//!   were inserted after all entries in the lists.
+//! * A cancelled entry leaves the slab at once. The slot stays linked, in the [cancel
+//!   buffer](buffer), until the buffer is full, the wheel is empty, or the cursor moves. Until then
+//!   the slot is not allocated again, and a walk along a list skips the slot.
+//! * A lap is a round, or a power of two of rounds: with many entries there are more buckets, and
+//!   the rounds stay the same. A lap never gets shorter.
 //! * The work of a call does not grow with the number of pending entries, except for the search in
 //!   the later rounds. Pending entries are never moved or copied: slots are in chunks and lists in
-//!   pages, and only their addresses move. Empty chunks are released a few at a time.
+//!   pages, and only the addresses of chunks and pages move. Empty chunks are released a few at a
+//!   time.
 
 mod bit_set;
 mod buckets;
@@ -48,28 +49,27 @@ use crate::error::BuildError;
 
 pub use self::slab::Key;
 
-/// The most buckets of a wheel: 2^24.
+/// The most buckets a wheel can have: 2^24.
 pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 
-/// A hashed timing wheel with rounds: entries, and the ticks at which they are due.
+/// A hashed timing wheel with rounds: entries and their due ticks.
 ///
-/// A wheel is plain data, without a thread or a clock. The caller defines the length of a tick and
-/// advances the wheel. For a timer with a thread of its own see `HashedWheelTimer` and
-/// `BatchTimer`.
+/// A wheel is plain data, without a thread or a clock. The caller defines the meaning of a tick and
+/// advances the wheel. For a timer with a thread, see `HashedWheelTimer` and `BatchTimer`.
 ///
 /// An entry is in the bucket *due tick mod number of buckets*, in the round *due tick / number of
 /// buckets*. An entry due more than a lap ahead waits for its round of the bucket. This is scheme 6
 /// of Varghese and Lauck, *Hashed and Hierarchical Timing Wheels* (1987), known from Netty's
-/// `HashedWheelTimer`. Unlike Netty's timer, this wheel walks no list before its tick and skips
-/// empty buckets: a million pending entries cost nothing, and a gap of hours is one step.
+/// `HashedWheelTimer`. Unlike Netty's, this wheel walks no list before the due tick and skips empty
+/// buckets: a million pending entries cost nothing, and a gap of hours is a single step.
 ///
 /// * [`insert`](Self::insert) and [`cancel`](Self::cancel) take constant time within a lap, and
-///   within twice as many ticks as entries are pending, up to 2^24. Further ahead they take
-///   logarithmic time in the number of distinct due ticks there. This is the amortized cost: one
-///   call in 64 links the entries buffered by the calls before. No call takes longer because the
-///   wheel grows or releases memory: pending entries are never moved.
-/// * Entries are taken in the order of their due ticks; entries of one tick in the order in which
-///   they were inserted or rescheduled.
+///   within twice as many ticks as entries are pending, up to 2^24. Further ahead, the time is
+///   logarithmic in the number of distinct due ticks there. This is the amortized cost: one call in
+///   64 links the buffered entries. No call takes longer because the wheel grows or releases
+///   memory: pending entries are never moved.
+/// * Entries are taken in the order of their due ticks, and entries of the same tick in the order
+///   of insertion or rescheduling.
 /// * Ticks are `u64`. All values are usable, including `u64::MAX`.
 ///
 /// ```
@@ -99,22 +99,22 @@ pub struct Wheel<T> {
     bucket_count: usize,
     /// The last tick up to which all due entries have been taken.
     cursor: u64,
-    /// The tick of the last advance.
+    /// The tick to which the wheel was advanced last.
     now: u64,
-    /// The number of ticks for which a chunk stays empty before the memory is released.
+    /// The ticks for which a chunk stays empty before the memory of the chunk is released.
     release_delay: u64,
 }
 
 impl<T> Wheel<T> {
     /// Creates an empty wheel at tick 0, with `buckets` rounded up to a power of two.
     ///
-    /// A bucket takes 8 bytes, in pages of 512; a page without pending entries takes no memory.
-    /// More buckets make a lap longer, and inserting within a lap is cheaper. A wheel with many
-    /// entries lengthens its lap: with `n` entries pending, inserting within `2 * n` ticks is as
-    /// cheap as within a lap, for at most 34 bytes per entry, whatever the number of buckets.
+    /// A bucket takes 8 bytes, in pages of 512 buckets; a page without pending entries takes no
+    /// memory. More buckets make a lap longer, and inserting within a lap is cheaper. A wheel with
+    /// many entries lengthens the lap: with `n` entries pending, inserting within `2 * n` ticks is
+    /// as cheap as within a lap, for at most 34 bytes per entry, whatever the number of buckets.
     ///
-    /// Memory for entries is allocated in chunks of 4096. [`advance`](Self::advance) frees empty
-    /// chunks, a few per call, except for a single chunk.
+    /// Memory for entries is allocated in chunks of 4096 entries. [`advance`](Self::advance) frees
+    /// empty chunks, a few per call, and retains the last empty chunk.
     ///
     /// # Errors
     ///
@@ -124,7 +124,8 @@ impl<T> Wheel<T> {
         Ok(Self::with_bucket_count(Self::bucket_count(buckets)?))
     }
 
-    /// Creates an empty wheel from a result of [`bucket_count`](Self::bucket_count).
+    /// Creates an empty wheel with a number of buckets returned by
+    /// [`bucket_count`](Self::bucket_count).
     pub(crate) fn with_bucket_count(bucket_count: usize) -> Self {
         Self {
             slab: Slab::new(),
@@ -139,7 +140,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Sets the number of ticks for which empty chunks retain their memory, at most twice as long.
+    /// Retains the memory of empty chunks for this many ticks, at most twice as many.
     #[cfg(feature = "std")]
     #[must_use]
     pub(crate) const fn release_delay(mut self, ticks: u64) -> Self {
@@ -147,8 +148,7 @@ impl<T> Wheel<T> {
         self
     }
 
-    /// Returns the number of buckets of a wheel created with `buckets`. Fails if `buckets` is out
-    /// of range.
+    /// The number of buckets of a wheel created with `buckets`, or the error of [`new`](Self::new).
     pub(crate) fn bucket_count(buckets: usize) -> Result<usize, BuildError> {
         if (1..=TICKS_PER_WHEEL_MAX).contains(&buckets) {
             Ok(buckets.next_power_of_two())
@@ -158,7 +158,7 @@ impl<T> Wheel<T> {
     }
 
     /// Adds an entry due at `deadline`, or at the next tick if `deadline` is not after
-    /// [`now`](Self::now).
+    /// [`now`](Self::now), and returns the entry's key.
     ///
     /// # Panics
     ///
@@ -173,7 +173,7 @@ impl<T> Wheel<T> {
         key
     }
 
-    /// Removes the entry and returns the value; `None` if no longer pending.
+    /// Removes the entry and returns the value; `None` if the entry is no longer pending.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -192,11 +192,11 @@ impl<T> Wheel<T> {
         Some(entry.value)
     }
 
-    /// Cancels the pending entries among `keys`, and appends their values to `cancelled`.
+    /// Cancels the pending entries of `keys`, and appends the values to `cancelled`.
     ///
-    /// The first pass over the keys makes no decision that depends on memory, so the processor
-    /// fetches many slots at once: 89 ns per cancel instead of 96. A single cancel waits for its
-    /// slot.
+    /// The first pass over all keys makes no decision depending on memory, so the processor fetches
+    /// the slots of many keys at once, where a single cancel waits for the slot: 89 ns per cancel
+    /// instead of 96.
     #[cfg(feature = "std")]
     pub(crate) fn cancel_many(
         &mut self,
@@ -210,23 +210,24 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns the number of chunks of slots, including chunks without memory.
+    /// The number of chunks of slots, including chunks without memory.
     #[cfg(feature = "std")]
     pub(crate) fn chunk_count(&self) -> usize {
         self.slab.chunk_count()
     }
 
-    /// Cancels every entry in a chunk of slots, and appends their values to `cancelled`.
+    /// Cancels every entry in the chunk `number`, and appends the values to `cancelled`.
     #[cfg(feature = "std")]
     pub(crate) fn cancel_chunk(&mut self, number: usize, cancelled: &mut Vec<T>) {
         let keys = self.slab.keys_in_chunk(number);
         self.cancel_many(keys.into_iter(), cancelled);
     }
 
-    /// Changes the deadline of the entry, as [`insert`](Self::insert) does: the next tick if
-    /// `deadline` is not after [`now`](Self::now), and behind all entries already due at the same
-    /// tick, even if the tick stays the same. Returns `false` if the entry is no longer pending.
-    /// The key stays valid.
+    /// Changes the deadline of the entry. Returns false if the entry is no longer pending.
+    ///
+    /// As after [`insert`](Self::insert), the entry is due at the next tick if `deadline` is not
+    /// after [`now`](Self::now), and comes last among the entries of the tick, even if the tick
+    /// stays the same. The key stays valid.
     ///
     /// ```
     /// use hashed_wheel::Wheel;
@@ -255,14 +256,14 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Advances to the tick `to` and passes every entry due by then to `take`, with its due tick.
-    /// Returns `true` if no more entries are due.
+    /// Advances to the tick `to` and passes every entry due by then to `take`, with the due tick.
+    /// Returns true if no more entries are due.
     ///
-    /// At most `limit` entries are taken. The rest stay pending, and the next call continues where
-    /// the previous call stopped, with the same tick or a later tick. A `to` before
-    /// [`now`](Self::now) counts as `now`: the wheel never goes back.
+    /// At most `limit` entries are taken. The rest stay pending, and the next call continues from
+    /// there, with the same tick or a later tick. A `to` before [`now`](Self::now) counts as `now`:
+    /// the wheel never goes back.
     ///
-    /// Entries inserted between such calls are due after `to`, so a loop of calls ends.
+    /// Entries inserted between such calls are due after `to`, so the calls come to an end.
     ///
     /// ```
     /// use hashed_wheel::Wheel;
@@ -272,7 +273,7 @@ impl<T> Wheel<T> {
     ///     wheel.insert(10, number);
     /// }
     /// let mut taken = Vec::new();
-    /// // Two at a time, so that other work is done in between.
+    /// // Two at a time, to allow for work in between.
     /// while !wheel.advance(10, 2, |_, number| taken.push(number)) {
     ///     assert_eq!(wheel.next_due(), Some(10));
     /// }
@@ -280,24 +281,24 @@ impl<T> Wheel<T> {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn advance(&mut self, to: u64, limit: usize, mut take: impl FnMut(u64, T)) -> bool {
-        // Before the cursor moves: the buffers then hold no passed tick, and the lists no cancelled
-        // slot.
+        // Before the cursor moves: the buffers must hold no tick passed by the cursor, and the
+        // lists no cancelled slot.
         self.flush_buffers();
         self.now = self.now.max(to);
         let mut left = limit;
         while left > 0 {
             let Some(due) = self.next_due().filter(|due| *due <= self.now) else { break };
-            // No entry is due before `due`, so no entry is passed over. The cursor does not move to
-            // `due` yet: if the limit is reached, the rest of the list is still to be taken.
+            // No entry is due before `due`, so none is passed over. The cursor stops before `due`:
+            // if the limit is reached, the rest of the list is still to be taken.
             self.cursor = self.cursor.max(due.saturating_sub(1));
-            // The later round of the bucket is reached: its tick is within the lap now, so its list
-            // moves to the front of the bucket's list.
+            // A later round is due: the tick is within the lap now, so the list moves to the front
+            // of the bucket's list.
             if let Some((due, list)) = self.later_rounds.take_first(due) {
                 self.buckets.push_front(&mut self.slab, due, list);
             }
             left -= self.buckets.drain(&mut self.slab, due, left, &mut take);
         }
-        // Skips the ticks up to `now`, without due entries.
+        // Skips the ticks up to `now`, at which no entry is due.
         let finished = self.next_due().is_none_or(|due| due > self.now);
         if finished {
             self.cursor = self.now.min(u64::MAX - 1);
@@ -306,17 +307,16 @@ impl<T> Wheel<T> {
         finished
     }
 
-    /// Returns the lowest tick at which an entry is due; `None` if no entry is pending.
+    /// The lowest tick at which an entry is due; `None` if no entry is pending.
     ///
-    /// The result is exact, and at most [`now`](Self::now) only if [`advance`](Self::advance)
-    /// reached its limit. The call takes constant time: at most the 128 buffered entries are
-    /// inspected, and right after `advance` none.
+    /// The tick is exact, and at most [`now`](Self::now) only if [`advance`](Self::advance) reached
+    /// the limit. The call takes constant time: at most the 128 buffered entries are inspected, and
+    /// none right after `advance`.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let first = self.cursor + 1;
         let mut near = self.buckets.next_from(first);
-        // Skips lists with only cancelled slots, at most as many as the cancel buffer holds. So the
-        // result stays exact although cancelled slots stay linked.
+        // Skips lists with cancelled slots only, at most as many as the cancel buffer holds.
         while let Some(tick) = near.filter(|tick| !self.has_pending(self.buckets.list(*tick))) {
             near = self.buckets.next_after(tick, first);
         }
@@ -325,49 +325,47 @@ impl<T> Wheel<T> {
         near.into_iter().chain(far).chain(self.insert_buffer.ticks()).min()
     }
 
-    /// Returns the tick to which the wheel was last advanced.
+    /// The tick to which the wheel was last advanced.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.now
     }
 
-    /// Returns the number of pending entries.
+    /// The number of pending entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Returns whether no entry is pending.
+    /// Whether no entry is pending.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the next tick at which [`advance`](Self::advance) has work: due entries, or memory
-    /// to release.
+    /// The next tick at which [`advance`](Self::advance) has work: due entries, or memory to
+    /// release.
     #[cfg(feature = "std")]
     pub(crate) fn next_work(&self) -> Option<u64> {
         self.next_due().into_iter().chain(self.next_release()).min()
     }
 
-    /// Returns whether [`advance`](Self::advance) must be called soon to start the expiry of empty
-    /// chunks.
+    /// Whether [`advance`](Self::advance) must be called soon to schedule the release of memory.
     #[cfg(feature = "std")]
     pub(crate) fn has_new_empty_chunks(&self) -> bool {
         self.slab.has_new_empty_chunks()
     }
 
-    /// Returns the tick at which [`advance`](Self::advance) has memory to release or to inspect.
-    ///
-    /// This is [`now`](Self::now) if the last call released as many chunks as allowed per call.
+    /// The tick at which [`advance`](Self::advance) has memory to release or to inspect. The tick
+    /// is [`now`](Self::now) if the last call released as much as a call may.
     #[cfg(feature = "std")]
     fn next_release(&self) -> Option<u64> {
         let tick = self.slab.next_release()?;
         Some(tick.max(self.now))
     }
 
-    /// Moves all memory of the wheel out, so the caller can drop the memory without a lock. Only
-    /// for an empty wheel that is never used again: old keys could name new entries.
+    /// Moves out all memory, for the caller to drop without a lock. Only for a wheel which is empty
+    /// and never used again: old keys could name new entries.
     #[cfg(feature = "std")]
     pub(crate) fn retire(&mut self) -> Self {
         debug_assert!(self.is_empty(), "only an empty wheel is retired");
@@ -382,64 +380,65 @@ impl<T> Wheel<T> {
         core::mem::replace(self, retired)
     }
 
-    /// Returns whether no slot is left for a further entry: nearly 2^32 entries are pending, which
-    /// takes more than 100 GB.
+    /// Whether there is no slot for a further entry: with nearly 2^32 entries pending, which take
+    /// more than 100 GB.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.slab.is_full()
     }
 
-    /// Returns the value of the entry, while pending.
+    /// The value of the entry; `None` if the entry is no longer pending.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&T> {
         self.slab.entry(key).map(|entry| &entry.value)
     }
 
-    /// Returns the value of the entry, mutably, while pending.
+    /// The value of the entry, mutably; `None` if the entry is no longer pending.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.slab.entry_mut(key).map(|entry| &mut entry.value)
     }
 
-    /// Returns the tick at which the entry is due, while pending.
+    /// The due tick of the entry; `None` if the entry is no longer pending.
     #[must_use]
     pub fn deadline(&self, key: Key) -> Option<u64> {
         self.slab.entry(key).map(|entry| entry.due.get())
     }
 
-    /// Returns the bucket of the entry: the due tick modulo the number of buckets.
+    /// The bucket of the entry, which is the due tick modulo the number of buckets; `None` if the
+    /// entry is no longer pending.
     #[must_use]
     pub fn bucket(&self, key: Key) -> Option<usize> {
         Some(bucket(self.deadline(key)?, self.bucket_count))
     }
 
-    /// Returns how many times the wheel passes the entry's bucket before the entry is due: 0 if due
-    /// at the next pass.
+    /// How many times the wheel passes the entry's bucket before the entry is due: 0 if due at the
+    /// next pass. `None` if the entry is no longer pending.
     ///
-    /// Passes are counted from [`now`](Self::now), or, if [`advance`](Self::advance) reached its
-    /// limit, from the tick where `advance` stopped.
+    /// The count starts at [`now`](Self::now), or, if [`advance`](Self::advance) reached the limit,
+    /// at the tick where the advance stopped.
     #[must_use]
     pub fn round(&self, key: Key) -> Option<u64> {
         Some(rounds_until(self.deadline(key)?, self.cursor, self.bucket_count))
     }
 
-    /// Returns the number of buckets.
+    /// The number of buckets.
     #[must_use]
     pub const fn buckets(&self) -> usize {
         self.bucket_count
     }
 
-    /// Returns every pending entry: key, due tick and value, in no particular order.
+    /// Every pending entry, as key, due tick and value, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         self.slab.iter()
     }
 
-    /// Returns the due tick of an entry with this deadline: after `now`, except at the end of time.
+    /// The due tick of an entry with this deadline: after `now`, except at the end of time.
     pub(crate) fn due(&self, deadline: u64) -> NonZeroU64 {
         let next = NonZeroU64::MIN.saturating_add(self.now);
         NonZeroU64::new(deadline).map_or(next, |deadline| deadline.max(next))
     }
 
-    /// Appends an unlinked entry to the insert buffer, behind all entries.
+    /// Adds an entry which is in no list to the insert buffer. Flushes a full buffer first.
     #[inline]
     fn push_to_buffer(&mut self, due: NonZeroU64, index: u32) {
         if self.insert_buffer.is_full() {
@@ -460,7 +459,7 @@ impl<T> Wheel<T> {
         self.insert_buffer.clear();
     }
 
-    /// Links an entry without a list behind all entries of the same tick.
+    /// Links an entry which is in no list, as the last entry of the tick `due`.
     fn link(&mut self, due: NonZeroU64, index: u32) {
         let due = due.get();
         let ahead = due - self.cursor;
@@ -471,13 +470,13 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns whether the list has a pending entry, and not only cancelled slots.
+    /// Whether the list has a pending entry, and not only cancelled slots.
     fn has_pending(&self, list: List) -> bool {
         list.iter(&self.slab).any(|index| self.slab.is_pending(index))
     }
 
-    /// Frees a cancelled slot at this position of the insert buffer. No list contains the slot, so
-    /// the slot is free at once.
+    /// Frees a cancelled slot at `position` of the insert buffer. The slot is in no list, so the
+    /// slot is free at once.
     #[inline(never)]
     fn free_buffered(&mut self, position: usize, index: u32) {
         self.insert_buffer.remove(position);
@@ -487,13 +486,14 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Adds a slot to the cancel buffer when the buffer is full, or the wheel has no entry left.
+    /// Flushes the cancel buffer, then adds a slot. Called if the buffer is full, or the wheel has
+    /// no entry left.
     #[inline(never)]
     fn flush_before(&mut self, slot: DueSlot) {
         self.flush_cancelled();
         self.cancel_buffer.push(slot);
         if self.is_empty() {
-            // The next call may be much later: cancelled slots retain no memory until then.
+            // The next call may be late: until then, cancelled slots must retain no memory.
             self.flush_cancelled();
         }
     }
@@ -510,12 +510,12 @@ impl<T> Wheel<T> {
         self.cancel_buffer.clear();
     }
 
-    /// Unlinks a slot with these links from the slot's list.
+    /// Unlinks a slot of the tick `due` from the list, given the slot's `links`.
     #[inline]
     fn unlink(&mut self, due: NonZeroU64, index: u32, links: Links) {
-        // A slot inside a list needs only its neighbours. At an end of a list, the list matters: an
-        // entry linked into a later round is still there, though its tick may be within the lap by
-        // now. The end of the bucket's list decides.
+        // Inside a list, only the links of the neighbours change. At an end, the list must be
+        // known: an entry linked into a later round is still there, even if the tick is within the
+        // lap by now. The ends of the bucket's list decide.
         if !links.unlink(&mut self.slab)
             && !self.buckets.unlink(&mut self.slab, due.get(), index, links)
         {
@@ -523,14 +523,13 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Makes the lap long enough for an entry due `ahead` ticks ahead.
+    /// Makes the lap long enough for an entry due `ahead` ticks ahead. Returns false, without any
+    /// effect, if `ahead` is too far for the number of entries.
     ///
-    /// Returns `false`, without effect, if `ahead` is too far for the number of entries.
-    ///
-    /// Entries in the later rounds stay there until due, even within the new lap.
+    /// Entries in the later rounds stay there until due, even entries within the new lap.
     fn lengthen(&mut self, ahead: u64) -> bool {
-        // At most four buckets of 8 bytes per entry after the rounding up. Lengthening is rare:
-        // each time the lap at least doubles, and the number of entries must have grown before.
+        // At most four buckets of 8 bytes per entry after rounding up. Lengthening is rare: the lap
+        // at least doubles each time, and the number of entries must have grown before.
         let most = (2 * self.slab.len()).min(TICKS_PER_WHEEL_MAX);
         let fits = usize::try_from(ahead).ok().filter(|ahead| *ahead <= most);
         if let Some(ahead) = fits {

@@ -14,8 +14,8 @@
 //! Here each later round of each bucket has a separate list, in a tree. The first list of the tree
 //! has the lowest round, an emptied list is removed at once, and no entry is inspected before the
 //! due tick. The cost is a search in the tree, over the distinct ticks more than a lap ahead, to
-//! link an entry and to unlink the first or the last entry of a tick. Entries linked within the
-//! lap, the usual case, are never here.
+//! link an entry and to unlink the first or the last entry of a tick. Entries due within the lap
+//! when linked, the usual case, are never here.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;

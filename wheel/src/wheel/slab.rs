@@ -1,13 +1,18 @@
-//! The slots of the pending entries, and the entries' keys.
+//! The slots of the pending entries, and the keys of the entries.
 //!
-//! A key names a slot and the generation of its entry. A freed slot moves to its next generation,
-//! so the key of a removed entry never resolves again; a slot without further generations is
-//! retired. (Retirement costs one slot per 2^32 entries.)
+//! A key names a slot and a generation. Freeing a slot increments the slot's generation, so the key
+//! of a removed entry never resolves again. A slot with used-up generations is retired, which costs
+//! a slot per 2^32 entries.
 //!
-//! Slots are in chunks that never move: growth touches no existing slot. The price is a second
-//! memory access per slot: 1.5 ns of 47 for a schedule and cancel, 5 of 70 for a random cancel
-//! among a million. Chunks that stay empty release their memory, except for a single chunk. A
-//! released chunk retains the generation at which its slots start when the chunk is opened again.
+//! Slots are in chunks, which never move: making room for more entries copies only the data of the
+//! chunks, 64 bytes each. With a single vector of slots and a single table of lists, a call among
+//! four million entries took 280 ms. The cost of chunks is a second memory access per slot: 1.5 ns
+//! of 47 to schedule and cancel an entry, and 5 ns of 70 for each of a million random cancels.
+//!
+//! Empty chunks, except one, release their memory after a delay. With chunks released at once, each
+//! cancel of a million closures took 240 ns longer: before the C library frees or allocates a piece
+//! of memory as large as a chunk, the library merges all small free pieces. A released chunk stores
+//! the first generation of the slots for the next opening.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -17,10 +22,10 @@ use core::num::{NonZeroU32, NonZeroU64};
 
 use super::free_slots::{CHUNK, FreeSlots};
 
-/// Names an entry of a [`Wheel`](crate::Wheel) while pending, and nothing afterwards.
+/// Names a pending entry of a [`Wheel`](crate::Wheel), and nothing once the entry is removed.
 ///
-/// A key and an `Option<Key>` take 8 bytes each. A key does not identify its wheel: on a second
-/// wheel, the key may name an unrelated entry.
+/// A key takes 8 bytes, and so does `Option<Key>`. A key does not identify the wheel: on a
+/// different wheel, the key may name an unrelated entry.
 ///
 /// ```
 /// use hashed_wheel::Wheel;
@@ -34,20 +39,20 @@ use super::free_slots::{CHUNK, FreeSlots};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(
-    /// The index in the upper half, the generation in the lower. A single integer, because a
-    /// processor stalls when a value just written in two parts is read at once: 8 ns of a schedule
-    /// and cancel.
+    /// The index in the upper half, the generation in the lower half. A single integer, because a
+    /// processor stalls when reading a word just written in two parts: 8 ns of a schedule and
+    /// cancel.
     NonZeroU64,
 );
 
-/// The index at the end of a list; no slot has this index.
+/// The index of no slot: the end of a list.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
-/// The previous link of a slot in the insert buffer; no slot has this index.
+/// Also the index of no slot: the previous link of a slot in the insert buffer.
 const BUFFERED: u32 = u32::MAX - 1;
 
-/// One chunk less than 32 bits can index: the last slots would have the indexes `NO_SLOT` and
-/// `BUFFERED`.
+/// The most chunks. The index allows a chunk more, whose last slots would have the indexes
+/// `BUFFERED` and `NO_SLOT`.
 const CHUNKS_MAX: usize = u32::MAX as usize / CHUNK;
 
 /// The most chunks released per call.
@@ -59,21 +64,21 @@ pub(super) type DueSlot = (NonZeroU64, u32);
 /// All slots of a wheel.
 ///
 /// A slot has two parts: 12 bytes of generation and links, and the entry, 16 bytes for a `u64` and
-/// 24 for a boxed task. Unlinking a slot changes the links of its neighbours, which lie anywhere in
-/// memory. With 12 bytes each instead of 28, more of the links are in the cache and in the page
-/// tables' cache.
+/// 24 bytes for a boxed task. Unlinking a slot changes the links of the neighbours, which lie
+/// anywhere in memory. At 12 bytes each, more of the links are in the cache and in the page tables'
+/// cache.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    /// The slot `index` is in the chunk number `index / CHUNK`.
+    /// The number of a slot's chunk is the slot's index divided by the size of a chunk.
     chunks: Vec<Chunk<T>>,
-    /// The chunk with slots never allocated since the chunk was opened, if there is such a chunk.
+    /// The chunk with slots not allocated since the chunk was opened, if any.
     unused: Option<usize>,
     /// The numbers of chunks without memory, for reopening.
     closed: Vec<usize>,
-    /// The numbers of emptied chunks, oldest first. Some may hold entries again.
+    /// The numbers of chunks that became empty, oldest first. Some may hold entries again.
     emptied: VecDeque<usize>,
-    /// The number of chunks, from the front of `emptied` on, to release from the tick
-    /// `release_from` on, unless in use again before.
+    /// How many chunks of `emptied`, from the first on, are released from the tick `release_from`
+    /// on, unless used before.
     expiring: usize,
     release_from: u64,
     free_slots: FreeSlots,
@@ -82,36 +87,36 @@ pub(super) struct Slab<T> {
 
 #[derive(Debug)]
 struct Chunk<T> {
-    /// `None` for a closed chunk. An array of fixed length, so access to a slot checks no length.
+    /// `None` for a closed chunk. The fixed length of the array saves a length check per access.
     slots: Option<Box<[Slot; CHUNK]>>,
     /// The entries of the slots allocated since the chunk was opened. The vector has capacity for
-    /// all slots from the opening on and grows within this capacity, so only memory for existing
-    /// entries is touched.
+    /// all slots from the start and grows into the capacity, so no more memory is touched than the
+    /// entries need.
     entries: Vec<Option<Entry<T>>>,
-    /// The generation of the slots when the chunk is opened again.
+    /// The generation at which the slots start when the chunk is opened again.
     generation: NonZeroU32,
-    /// Whether `Slab::emptied` contains the number of the chunk.
+    /// Whether the number of the chunk is in `Slab::emptied`.
     emptied: bool,
-    /// Whether the chunk was used after entering `Slab::emptied`, and became empty again.
+    /// Whether the chunk was used since, and became empty again.
     emptied_again: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     generation: NonZeroU32,
-    /// Used by the slot's list or buffer. Meaningless for a free slot.
+    /// Used by the list or the buffer of the slot. Meaningless for a free slot.
     links: Links,
 }
 
-/// The neighbours of a slot in a list.
+/// The neighbours of a slot in its list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     pub(super) previous: u32,
     pub(super) next: u32,
 }
 
-/// A pending entry. No entry is due at tick 0, where a wheel starts, so the due tick is not zero,
-/// and an `Option<Entry>` is no larger.
+/// A pending entry. No entry is due at tick 0, where a wheel starts, so the due tick is never zero,
+/// and an `Option` of an entry is no larger.
 #[derive(Debug)]
 pub(super) struct Entry<T> {
     pub(super) due: NonZeroU64,
@@ -136,7 +141,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Returns whether no slot is left: every possible slot is allocated.
+    /// Whether no slot is free and no chunk can be opened.
     pub(super) fn is_full(&self) -> bool {
         self.free_slots.is_empty()
             && self.unused.is_none()
@@ -144,7 +149,7 @@ impl<T> Slab<T> {
             && self.chunks.len() >= CHUNKS_MAX
     }
 
-    /// Allocates a slot with these links for `value`.
+    /// Allocates a slot with `links` for an entry, and returns the entry's key.
     ///
     /// # Panics
     ///
@@ -158,7 +163,7 @@ impl<T> Slab<T> {
             debug_assert!(empty.is_none(), "a free slot holds no entry");
             *empty = entry;
         } else {
-            // The slot's first allocation since the chunk was opened.
+            // Allocated for the first time since the chunk was opened.
             chunk.entries.push(entry);
             if chunk.entries.len() == CHUNK {
                 self.unused = None;
@@ -171,15 +176,15 @@ impl<T> Slab<T> {
         Key::new(index, slot.generation)
     }
 
-    /// Returns the next slot never allocated since the chunk was opened.
+    /// The next slot of the `unused` chunk. Opens a chunk if there is none.
     #[inline]
     fn next_unused(&mut self) -> u32 {
         let number = self.unused.unwrap_or_else(|| self.open_chunk());
         index(number, self.chunks[number].entries.len())
     }
 
-    /// Adds a chunk of slots, with room for each slot among the free slots: freeing a slot never
-    /// allocates memory.
+    /// Opens a chunk, with room for each slot in `free_slots`: freeing a slot never allocates
+    /// memory. Returns the number of the chunk.
     #[cold]
     fn open_chunk(&mut self) -> usize {
         // 1. The number of a closed chunk, or else a new number.
@@ -191,7 +196,7 @@ impl<T> Slab<T> {
             self.closed.reserve(self.chunks.len());
             self.emptied.reserve(self.chunks.len() - self.emptied.len());
         }
-        // 2. Memory for the chunk's entries and slots.
+        // 2. Memory for entries and slots.
         let chunk = &mut self.chunks[number];
         chunk.entries.reserve_exact(CHUNK);
         touch(CHUNK);
@@ -206,13 +211,13 @@ impl<T> Slab<T> {
         number
     }
 
-    /// Takes the entry out of the slot. Returns `None` if the entry is not pending.
-    ///
-    /// The key is invalid from now on; the slot can be allocated again after [`free`](Self::free).
+    /// Removes the entry of `key`, and returns the entry and the slot's links; `None` if the entry
+    /// is no longer pending. The key is invalid afterwards. The slot can be allocated again after
+    /// [`free`](Self::free).
     #[inline]
     pub(super) fn remove(&mut self, key: Key) -> Option<(Entry<T>, Links)> {
         let (number, offset) = locate(key.index());
-        // Both addresses are computed before either part is read, so the two cache misses overlap.
+        // Entry and slot are both located before either is read, so the two cache misses overlap.
         let chunk = self.chunks.get_mut(number)?;
         let entry = chunk.entries.get_mut(offset)?;
         let slot = chunk.slots.as_ref()?[offset];
@@ -224,7 +229,7 @@ impl<T> Slab<T> {
         Some((entry, slot.links))
     }
 
-    /// As [`remove`](Self::remove), by the index of the slot.
+    /// Removes the entry of the slot `index`, as [`remove`](Self::remove) does.
     #[inline]
     pub(super) fn remove_at(&mut self, index: u32) -> Option<Entry<T>> {
         let (chunk, offset) = locate(index);
@@ -233,8 +238,8 @@ impl<T> Slab<T> {
         Some(entry)
     }
 
-    /// Frees a slot whose entry was removed, and returns its links. The caller must unlink the slot
-    /// with these links before the next insertion.
+    /// Frees the slot of a removed entry, and returns the slot's links. The caller must unlink the
+    /// slot, given these links, before the next insert.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -244,7 +249,7 @@ impl<T> Slab<T> {
         let (number, offset) = locate(index);
         let slot = self.chunks[number].slot_mut(offset);
         let links = slot.links;
-        // A slot at its last generation is retired.
+        // A slot at the last generation is retired.
         if let Some(generation) = slot.generation.checked_add(1) {
             slot.generation = generation;
             self.free_slots.put(index);
@@ -265,16 +270,16 @@ impl<T> Slab<T> {
         self.emptied.push_back(number);
     }
 
-    /// Releases the memory of a few chunks that have been empty for `delay` ticks, or at most twice
-    /// `delay`. One empty chunk is retained. So a wheel that fills and empties over and over does
+    /// Releases the memory of a few chunks which have been empty for `delay` ticks, at most twice
+    /// as long. One empty chunk is retained. So a wheel which fills and empties over and over does
     /// not allocate each time.
     pub(super) fn release_chunks(&mut self, now: u64, delay: u64) {
-        // 1. If no chunks are expiring, the chunks now empty start to expire.
+        // 1. If no chunk is expiring, the chunks which are empty now start to expire.
         if self.has_new_empty_chunks() {
             self.expiring = self.emptied.len();
             self.release_from = now.saturating_add(delay);
         }
-        // 2. After the expiry, release a few of the chunks.
+        // 2. Release a few expired chunks.
         if now < self.release_from {
             return;
         }
@@ -289,19 +294,20 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns whether there are more empty chunks than the retained chunk.
+    /// Whether there are empty chunks besides the retained chunk.
     #[inline]
     pub(super) fn has_chunks_to_release(&self) -> bool {
         self.emptied.len() > 1
     }
 
-    /// Returns whether there are empty chunks, none of them expiring.
+    /// Whether there are chunks to release, none of them expiring yet.
     #[inline]
     pub(super) fn has_new_empty_chunks(&self) -> bool {
         self.has_chunks_to_release() && self.expiring == 0
     }
 
-    /// Returns the first tick at which [`release_chunks`](Self::release_chunks) has work, if any.
+    /// The tick from which on [`release_chunks`](Self::release_chunks) has work; `None` without
+    /// work.
     #[cfg(feature = "std")]
     pub(super) fn next_release(&self) -> Option<u64> {
         let tick = if self.expiring == 0 { 0 } else { self.release_from };
@@ -317,17 +323,17 @@ impl<T> Slab<T> {
             return;
         }
         if chunk.emptied_again {
-            // The chunk was in use, so its expiry starts again.
+            // The chunk was in use in between, so the delay starts again.
             chunk.emptied_again = false;
             return self.note_empty(number);
         }
-        // 1. Find a generation that no key of the chunk's slots has had. If a slot has used up its
-        //    generations, there is none, and the chunk is never opened again.
+        // 1. Find a generation not used by any key of the chunk's slots. If a slot has used up all
+        //    generations, the chunk is never opened again.
         touch(CHUNK);
         let generation =
             chunk.slots.iter().flat_map(|slots| &**slots).map(|slot| slot.generation).max();
         let next = generation.filter(|generation| *generation < NonZeroU32::MAX);
-        // 2. Free the chunk's memory, also in the set of free slots.
+        // 2. Free the memory of the chunk, also in `free_slots`.
         *chunk = Chunk { generation: next.unwrap_or(NonZeroU32::MAX), ..Chunk::CLOSED };
         self.free_slots.close(number);
         self.unused = self.unused.filter(|unused| *unused != number);
@@ -336,13 +342,13 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns whether the slot holds an entry.
+    /// Whether the slot holds an entry.
     pub(super) fn is_pending(&self, index: u32) -> bool {
         let (chunk, offset) = locate(index);
         self.chunks[chunk].entries[offset].is_some()
     }
 
-    /// Returns the entry of `key`, while pending.
+    /// The entry of `key`, while pending.
     pub(super) fn entry(&self, key: Key) -> Option<&Entry<T>> {
         let (number, offset) = locate(key.index());
         let chunk = self.chunks.get(number)?;
@@ -372,7 +378,7 @@ impl<T> Slab<T> {
         &mut self.chunks[number].slot_mut(offset).links
     }
 
-    /// Returns every entry, in the order of the slots.
+    /// Every entry, in the order of the slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         self.chunks.iter().enumerate().flat_map(|(number, chunk)| chunk.iter(number))
     }
@@ -382,7 +388,7 @@ impl<T> Slab<T> {
         self.chunks.len()
     }
 
-    /// Returns the keys of the entries in a chunk.
+    /// The keys of the entries in the chunk `number`.
     #[cfg(feature = "std")]
     pub(super) fn keys_in_chunk(&self, number: usize) -> Vec<Key> {
         touch(CHUNK);
@@ -405,7 +411,7 @@ impl<T> Chunk<T> {
         emptied_again: false,
     };
 
-    /// Returns every entry of this chunk, whose number is `number`.
+    /// Every entry of this chunk, which has the number `number`.
     fn iter(&self, number: usize) -> impl Iterator<Item = (Key, u64, &T)> {
         let slots = self.slots.iter().flat_map(|slots| &**slots);
         slots.zip(&self.entries).enumerate().filter_map(move |(offset, (slot, entry))| {
@@ -442,13 +448,13 @@ pub(super) fn touch(count: usize) {
 #[cfg(not(all(test, feature = "std")))]
 pub(super) const fn touch(_count: usize) {}
 
-/// Returns the number of a slot's chunk, and the slot's offset in the chunk.
+/// The number of a slot's chunk, and the slot's offset in the chunk.
 #[inline]
 const fn locate(index: u32) -> (usize, usize) {
     (index as usize / CHUNK, index as usize % CHUNK)
 }
 
-/// Returns the index of a slot.
+/// The index of the slot at `offset` in `chunk`.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -459,20 +465,19 @@ const fn index(chunk: usize, offset: usize) -> u32 {
 }
 
 impl Links {
-    /// Returns the links of a slot at this position of the insert buffer.
+    /// The links of a slot at `position` in the insert buffer.
     #[expect(clippy::cast_possible_truncation, reason = "the buffer has 64 positions")]
     pub(super) const fn buffered(position: usize) -> Self {
         Self { previous: BUFFERED, next: position as u32 }
     }
 
-    /// Returns the position in the insert buffer; `None` if the slot is in a list.
+    /// The position in the insert buffer; `None` if the slot is in a list.
     pub(super) const fn buffer_position(self) -> Option<usize> {
         if self.previous == BUFFERED { Some(self.next as usize) } else { None }
     }
 
-    /// Unlinks a slot with these links from the inside of any list.
-    ///
-    /// Returns `false`, without effect, if the slot is the first or the last of its list.
+    /// Unlinks a slot with these links from the middle of any list. Returns false, without any
+    /// effect, if the slot is the first or the last of a list.
     pub(super) fn unlink<T>(self, slab: &mut Slab<T>) -> bool {
         let Self { previous, next } = self;
         let inside = previous != NO_SLOT && next != NO_SLOT;
