@@ -3,7 +3,7 @@
 //!
 //! # An acquire
 //!
-//! `Lock::lock`, uncontended, in the order in which the steps run. Steps 4 to 7 are one call of
+//! `Lock::lock`, uncontended, in the order in which the steps run. Steps 4 to 8 are one call of
 //! `LockTry::ask`.
 //!
 //! 1. `locks/lock.rs` turns the arguments into a `WaitSpec` (`model/wait.rs`), and in the end the
@@ -55,11 +55,12 @@
 //!
 //! # An unlock and a drop
 //!
-//! 1. `locks/guard.rs` and `core/raw_guard.rs`: `unlock`, or the drop of the guard.
+//! 1. `locks/guard.rs` has `unlock`; the drop of every guard is in `core/raw_guard.rs`.
 //! 2. `waits/hand_over.rs` hands the hold to the first waiter of the queue, if possible, and
 //!    nothing else happens. Otherwise `core/release.rs` counts the guard off the hold
-//!    (`hold/hold.rs`). After the last guard, `watchdog/endings.rs` takes the hold off the wheel
-//!    and out of the registry. From here on `is_held` is false; nothing was sent yet.
+//!    (`hold/hold.rs`). After the last guard, the release enters the ledger
+//!    (`watchdog/pending_releases.rs`, `ledger/ledger.rs`), and `watchdog/endings.rs` removes the
+//!    hold from the wheel and the registry. From here on `is_held` is false. Nothing was sent yet.
 //! 3. `core/release.rs`: `unlock` sends the release by the steps 4 to 7 of an acquire. A drop does
 //!    not wait for the reply: `watchdog/settle.rs` sends the release through `Store::send_unread`,
 //!    and the thread that reads the reply leaves it in `store/owed.rs`.

@@ -2,7 +2,7 @@
 //!
 //! A client may have a hundred thousand holds, and each renewal touches all fields of a hold. So
 //! rarely used fields are boxed, instants count from the start of the hold, and one mutex protects
-//! everything.
+//! all fields but a few atomics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};

@@ -157,6 +157,7 @@ pub(crate) struct AddPermits {
     request: RequestId,
 }
 
+/// The reply to adding permits to a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     Done,

@@ -159,7 +159,8 @@ impl Faults {
         Self { loses_data: true, ..self }
     }
 
-    /// Assigns `fault` to the program's command `number`, counted from zero.
+    /// Assigns `fault` to the command with this `number` among the commands of the program's own
+    /// calls, counted from zero. Renewals are not counted.
     #[must_use]
     pub fn on_command(mut self, number: u64, fault: Fault) -> Self {
         self.commands.insert(number, fault);

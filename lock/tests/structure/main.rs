@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 /// The folders and single files of a folder, from the bottom up. Each imports only from those
 /// before it. Files within one of them import each other freely.
-struct Rooms {
+struct Layers {
     root: &'static str,
     /// How a path into this folder begins.
     prefix: &'static str,
     order: &'static [&'static str],
 }
 
-const ROOMS: &[Rooms] = &[
-    Rooms {
+const LAYERS: &[Layers] = &[
+    Layers {
         root: "src",
         prefix: "crate::",
         order: &[
@@ -23,12 +23,12 @@ const ROOMS: &[Rooms] = &[
             "waits", "core", "admin", "locks", "recipes", "client", "doctor", "testing", "lib",
         ],
     },
-    Rooms {
+    Layers {
         root: "src/store/redis",
         prefix: "crate::store::redis::",
         order: &["address", "resp", "net", "sentinel", "node", "cluster", "mod"],
     },
-    Rooms {
+    Layers {
         root: "../wheel/src",
         prefix: "crate::",
         order: &["error", "wheel", "time", "stats", "driver", "timer", "guide", "lib"],
@@ -68,16 +68,16 @@ fn source(root: &str) -> Vec<Line> {
     lines(&Path::new(env!("CARGO_MANIFEST_DIR")).join(root))
 }
 
-/// The name of the folder or file of `rooms` that contains the path.
-fn room(rooms: &Rooms, path: &Path) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(rooms.root);
+/// The name of the folder or file of `layers` that contains the path.
+fn layer(layers: &Layers, path: &Path) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(layers.root);
     let first = path.strip_prefix(root).unwrap().components().next().unwrap();
     Path::new(first.as_os_str()).file_stem().unwrap().to_string_lossy().into_owned()
 }
 
-/// The rooms that a line of code names.
-fn named(rooms: &Rooms, code: &str) -> Vec<String> {
-    let paths = code.split(rooms.prefix).skip(1);
+/// The layers that a line of code names.
+fn named(layers: &Layers, code: &str) -> Vec<String> {
+    let paths = code.split(layers.prefix).skip(1);
     let is_letter = |letter: char| letter.is_ascii_lowercase() || letter == '_';
     paths.map(|path| path.chars().take_while(|letter| is_letter(*letter)).collect()).collect()
 }
@@ -86,28 +86,28 @@ fn named(rooms: &Rooms, code: &str) -> Vec<String> {
 /// many orders of its threads. Folders below name it, under that cfg.
 const STAND_INS: &str = "crate::testing::modelled::";
 
-/// What is wrong with a line of code in this room.
-fn fault(rooms: &Rooms, room: &str, code: &str) -> Option<String> {
+/// What is wrong with a line of code in this layer.
+fn fault(layers: &Layers, layer: &str, code: &str) -> Option<String> {
     // Paths that the loop below does not read.
-    if room != "lib" && (code.contains("crate::{") || code.contains("super::super")) {
+    if layer != "lib" && (code.contains("crate::{") || code.contains("super::super")) {
         return Some("write each path from `crate::`, on a line of its own".to_owned());
     }
-    let height = |name: &str| rooms.order.iter().position(|other| *other == name);
-    let own = height(room)?;
-    named(rooms, &code.replace(STAND_INS, ""))
+    let height = |name: &str| layers.order.iter().position(|other| *other == name);
+    let own = height(layer)?;
+    named(layers, &code.replace(STAND_INS, ""))
         .into_iter()
         .find(|name| height(name).is_some_and(|other| other > own))
-        .map(|name| format!("`{room}` is below `{name}`"))
+        .map(|name| format!("`{layer}` is below `{name}`"))
 }
 
 #[test]
 fn folders_import_only_from_those_below_them() {
     let mut faults = Vec::new();
-    for rooms in ROOMS {
-        for Line { path, number, code } in source(rooms.root) {
-            let room = room(rooms, &path);
-            assert!(rooms.order.contains(&&*room), "{room} has no place in the order");
-            if let Some(fault) = fault(rooms, &room, &code) {
+    for layers in LAYERS {
+        for Line { path, number, code } in source(layers.root) {
+            let layer = layer(layers, &path);
+            assert!(layers.order.contains(&&*layer), "{layer} has no place in the order");
+            if let Some(fault) = fault(layers, &layer, &code) {
                 faults.push(format!("{}:{number}: {}: {fault}", path.display(), code.trim()));
             }
         }
@@ -117,7 +117,7 @@ fn folders_import_only_from_those_below_them() {
 
 #[test]
 fn an_import_from_above_is_found() {
-    let of_lock = &ROOMS[0];
+    let of_lock = &LAYERS[0];
     assert!(fault(of_lock, "hold", "use crate::ops::value::Value;").is_none());
     assert!(fault(of_lock, "lib", "pub use crate::{client::Client, error::Error};").is_none());
     for code in [
@@ -128,7 +128,7 @@ fn an_import_from_above_is_found() {
     ] {
         assert!(fault(of_lock, "hold", code).is_some(), "{code}");
     }
-    assert!(fault(&ROOMS[1], "net", "use crate::store::redis::node::node::Node;").is_some());
+    assert!(fault(&LAYERS[1], "net", "use crate::store::redis::node::node::Node;").is_some());
 }
 
 #[test]

@@ -47,7 +47,7 @@ use crate::store::redis::node::waiting_call::{
 };
 use crate::store::shutdown::CallGeneration;
 
-/// The calls to a server.
+/// The connections for calls to one server, and the calls that wait for a connection.
 pub(crate) struct Calls {
     server: Arc<Server>,
     /// The sockets of the connections for calls.
