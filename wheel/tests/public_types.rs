@@ -12,7 +12,7 @@ use hashed_wheel::{
 };
 
 #[test]
-fn handles_and_builders_can_be_shared_by_threads_and_cross_an_unwind() {
+fn handles_and_builders_are_send_sync_and_unwind_safe() {
     fn holds<T: Send + Sync + UnwindSafe + RefUnwindSafe>() {}
     holds::<HashedWheelTimer>();
     holds::<BatchTimer<Box<dyn FnMut() + Send>>>();

@@ -198,7 +198,7 @@ fn ten_million_calls_on_the_batch_timer_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn ten_million_calls_on_the_closure_timer_lose_and_repeat_nothing() {
+fn closure_timer_loses_and_repeats_nothing_in_ten_million_calls() {
     let ledger = Ledger::new();
     let timer = HashedWheelTimer::builder()
         .tick_duration(Duration::from_millis(1))

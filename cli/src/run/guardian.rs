@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_asked_to_end_when_the_lock_ends_and_killed_if_it_does_not() {
+    fn command_gets_term_at_lock_end_and_kill_after_grace_time() {
         let (mut watch, group) = watch();
         assert_eq!(watch.due(100 * SECOND), None, "nothing is known yet");
         assert!(!watch.hear("until 10000"));

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_rests_for_the_refresh_time_and_as_long_as_the_scan_took() {
+    fn scan_pause_is_longer_of_refresh_time_and_scan_duration() {
         let (start, second) = (ManualClock::new().now(), Duration::from_secs(1));
         assert!(!Latest::default().is_fresh(Duration::MAX, start));
         let quick = Latest { ended: Some((start, second)), ..Latest::default() };

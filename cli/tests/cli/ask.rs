@@ -18,7 +18,7 @@ fn ask(server: &Server, options: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn the_command_of_a_holder_is_asked_to_end_and_the_lock_is_released_after_it() {
+fn ask_terminates_holder_command_before_lock_release() {
     let server = Server::start();
     for kind in [&[][..], &["--fair"], &["--shared"], &["--lease", "60"]] {
         let mut holder = spawn(&server, kind, POLITE);

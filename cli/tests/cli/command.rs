@@ -33,7 +33,7 @@ fn the_environment_has_name_owner_and_token() {
 }
 
 #[test]
-fn every_exclusive_kind_has_a_token_that_grows_from_kind_to_kind() {
+fn tokens_of_every_exclusive_kind_grow_across_kinds() {
     let server = Server::start();
     let mut newest = 7;
     for kind in [&["--fair"][..], &["--exclusive"], &["--permits", "2"], &[], &["--lease", "60"]] {

@@ -67,7 +67,7 @@ fn a_killed_guardian_changes_nothing_for_a_holder_that_lives() {
 /// The kernel's signal at the death of the parent is Linux's.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_kernel_kills_the_command_if_guardian_and_holder_are_killed() {
+fn kernel_kills_command_if_guardian_and_holder_are_killed() {
     let server = Server::start();
     let (mut process, command) = holding(&server, &[]);
     send(guardian(id(&process), command), Signal::KILL);

@@ -38,7 +38,7 @@ fn path() -> String {
 }
 
 #[test]
-fn a_script_that_was_stopped_does_not_overwrite_the_file_of_the_next_one() {
+fn stopped_script_does_not_overwrite_file_of_next_holder() {
     let server = Server::start();
     let folder = Folder::new("stopped");
     // The script is stopped with all of its group, as by a debugger, and its lock ends. It is killed
@@ -89,7 +89,7 @@ fn a_stale_token_is_named_and_a_wrong_one_is_no_token() {
 }
 
 #[test]
-fn a_name_is_quoted_in_sql_and_the_program_stops_at_the_first_error() {
+fn sql_output_quotes_name_and_stops_at_first_error() {
     let sql = |words: &[&str]| {
         let mut command = wheellock(&[&["fence", "sql", "--token", "7"], words].concat());
         ended(TestProcess::spawn(&mut command))

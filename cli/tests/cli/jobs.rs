@@ -61,7 +61,7 @@ fn without_a_wait_a_slot_that_runs_elsewhere_is_a_conflict() {
 }
 
 #[test]
-fn a_command_that_fails_is_tried_again_and_the_record_says_how_it_ended() {
+fn failed_command_is_retried_and_record_holds_outcome() {
     let server = Server::start();
     let retries = ["--retries", "2", "--retry-pause", "0"];
     let slot = |slot| [&["--slot", slot], &retries[..]].concat();
@@ -177,7 +177,7 @@ fn without_a_server_the_command_runs_if_it_is_told_to() {
 }
 
 #[test]
-fn what_is_wrong_for_good_is_an_error_although_the_command_may_run_without_a_server() {
+fn wrong_credentials_are_an_error_despite_on_unreachable_run() {
     let server = Server::start();
     let url = server.url().replace("redis://", "redis://nobody:wrong@");
     let mut run = wheellock(&["run", "--on-unreachable", "run", NAME, "--", "echo", "it ran"]);
@@ -208,7 +208,7 @@ fn an_invalid_slot_is_refused_and_names_what_is_wrong() {
 }
 
 #[test]
-fn a_job_without_runs_says_so_and_a_slot_cannot_disturb_a_terminal() {
+fn job_without_runs_is_reported_and_slot_name_is_escaped() {
     let server = Server::start();
     let (code, output) = jobs(&server, &[]);
     assert_eq!(code, NOT_ACQUIRED, "{output}");

@@ -73,7 +73,7 @@ fn a_server_that_is_gone_ends_the_command_with_the_lease() {
 }
 
 #[test]
-fn a_holder_that_is_stopped_past_its_lease_does_not_leave_the_command_running() {
+fn guardian_ends_command_of_holder_stopped_past_lease() {
     let server = Server::start();
     let (process, command) = holding(&server, &["--watchdog", "3"]);
     process.pause();

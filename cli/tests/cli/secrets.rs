@@ -41,7 +41,7 @@ fn a_password_on_the_command_line_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn the_password_can_come_in_the_environment_and_is_in_no_list_of_processes() {
+fn environment_password_appears_in_no_process_list() {
     let server = server();
     let url = server.url().replace("redis://", &format!("redis://locks:{SECRET}@"));
     let words = [&["run", NAME], PROCESSES].concat();

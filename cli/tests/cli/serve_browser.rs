@@ -289,7 +289,7 @@ fn hostile_names_do_no_harm_in_the_page() {
 }
 
 #[test]
-fn the_page_works_with_a_token_in_the_dark_and_on_a_small_screen() {
+fn page_works_with_token_dark_mode_and_small_screen() {
     let Some(browser) = Browser::start() else { return };
     let server = Server::start();
     server.command(&["HSET", "orders:1", JAVA, "1"]);

@@ -77,7 +77,7 @@ fn a_request_works_under_its_lock_and_releases_it() {
 }
 
 #[test]
-fn requests_for_one_order_follow_each_other_and_none_is_inside_beside_another() {
+fn requests_for_same_order_run_in_sequence_without_overlap() {
     let server = Server::start();
     let service = Service::start(&server, "60");
     let shipping: Vec<_> = (0..100).map(|_| service.ship("1", 1)).collect();

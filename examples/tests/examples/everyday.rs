@@ -25,7 +25,7 @@ fn it_runs_in_memory() {
 }
 
 #[test]
-fn it_runs_on_the_server_it_is_given_and_leaves_only_a_record_and_tokens() {
+fn everyday_example_leaves_only_record_and_tokens_on_server() {
     let server = Server::start();
     runs(&[&server.url()]);
     let mut keys = server.command(&["KEYS", "*"]).texts();

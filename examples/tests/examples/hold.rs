@@ -170,7 +170,7 @@ fn a_waiter_acquires_when_the_lease_of_a_killed_holder_ends() {
 }
 
 #[test]
-fn a_holder_that_was_stopped_past_its_lease_reports_the_loss_and_does_not_affect_the_new_owner() {
+fn holder_stopped_past_lease_reports_loss_and_spares_new_owner() {
     let server = Server::start();
     let (sleeper, _) = holding(&server, &["--watchdog", "1"]);
     sleeper.pause();
@@ -184,7 +184,7 @@ fn a_holder_that_was_stopped_past_its_lease_reports_the_loss_and_does_not_affect
 }
 
 #[test]
-fn a_holder_whose_time_ended_while_it_was_stopped_reports_the_loss() {
+fn hold_time_elapsed_while_stopped_is_reported_as_loss() {
     let server = Server::start();
     let (sleeper, _) = holding(&server, &["0.5", "--watchdog", "1"]);
     sleeper.pause();
@@ -195,7 +195,7 @@ fn a_holder_whose_time_ended_while_it_was_stopped_reports_the_loss() {
 }
 
 #[test]
-fn a_holder_whose_key_is_deleted_reports_the_loss_at_the_next_renewal() {
+fn deleted_key_is_reported_as_loss_at_next_renewal() {
     let server = Server::start();
     let (process, _) = holding(&server, &["--watchdog", "3"]);
     server.command(&["DEL", NAME]);
@@ -203,7 +203,7 @@ fn a_holder_whose_key_is_deleted_reports_the_loss_at_the_next_renewal() {
 }
 
 #[test]
-fn a_holder_whose_server_is_gone_reports_the_loss_when_its_lease_ends() {
+fn unreachable_server_is_reported_as_loss_at_lease_end() {
     let server = Server::start();
     let (process, _) = holding(&server, &["--watchdog", "1"]);
     server.kill();
@@ -274,7 +274,7 @@ fn a_very_long_time_is_no_limit() {
 }
 
 #[test]
-fn the_url_can_come_from_the_environment_and_a_name_can_be_any_text() {
+fn url_comes_from_environment_and_name_may_be_any_text() {
     let server = Server::start();
     let mut command = example("hold", &["--", "--two\nlines", "0"]);
     let mut process = TestProcess::spawn(command.env("REDIS_URL", server.url()));

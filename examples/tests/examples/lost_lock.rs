@@ -5,7 +5,7 @@ use wheellock_fixture::TestProcess;
 use crate::support::{PATIENCE, example};
 
 #[test]
-fn a_fault_at_one_command_breaks_the_first_program_and_none_the_mended_one() {
+fn fault_at_single_command_breaks_only_first_program() {
     let mut process = TestProcess::spawn(&mut example::<&str>("lost_lock", &[]));
     for line in
         ["first:  a deposit is lost by Pause(60s) at command 2", "mended: no deposit is lost"]

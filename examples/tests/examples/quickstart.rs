@@ -31,7 +31,7 @@ fn runs_all_chapters(command: &mut Command, beginning: &str) {
 }
 
 #[test]
-fn it_runs_in_memory_without_a_server_and_says_what_these_locks_exclude() {
+fn quickstart_runs_in_memory_and_reports_lock_scope() {
     runs_all_chapters(
         &mut example::<&str>("quickstart", &[]),
         "They exclude the threads of this process only",

@@ -39,7 +39,7 @@ fn a_token_is_burnt_only_if_it_was_committed(world: &World) {
 }
 
 #[test]
-fn a_token_is_burnt_in_sqlite_redis_and_files_only_if_it_was_committed() {
+fn sqlite_redis_and_files_use_up_token_only_after_commit() {
     a_token_is_burnt_only_if_it_was_committed(&World::new());
 }
 
@@ -51,7 +51,7 @@ fn a_token_is_burnt_in_postgresql_only_if_it_was_committed() {
 }
 
 #[test]
-fn who_is_paused_within_a_transaction_of_postgresql_blocks_others_no_longer_than_was_set() {
+fn paused_postgres_transaction_blocks_only_until_idle_timeout() {
     let Some(world) = World::with_postgres() else { return };
     let parameters = world.parameters();
     let mut admin = postgres::Client::connect(&parameters, NoTls).unwrap();

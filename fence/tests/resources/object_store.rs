@@ -149,7 +149,7 @@ fn who_loses_a_race_looks_again() {
 }
 
 #[test]
-fn an_object_without_a_token_is_written_and_a_stale_token_is_refused() {
+fn object_without_token_is_written_and_stale_token_is_refused() {
     let bucket = Bucket::default();
     let object = Object { generation: 1, token: None, content: b"0".to_vec() };
     bucket.objects.lock().unwrap().insert("report.csv".to_owned(), object);
@@ -228,7 +228,7 @@ impl ConditionalStore for S3 {
 /// `S3_SERVER` is the program `S3Mock`, a jar.
 #[test]
 #[ignore = "it needs S3Mock and Java; .ci/run has them"]
-fn a_server_that_speaks_s3_keeps_the_contract_if_the_token_is_in_the_content() {
+fn s3_server_meets_contract_with_token_in_content() {
     let jar = std::env::var("S3_SERVER").unwrap();
     let folder = Folder::new();
     let root = format!("-Droot={}", folder.0.display());

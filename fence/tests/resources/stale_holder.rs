@@ -60,7 +60,7 @@ fn a_paused_holder_is_refused_by_sqlite_redis_and_files() {
 }
 
 #[test]
-fn without_a_fence_a_paused_holder_overwrites_sqlite_redis_and_files() {
+fn paused_holder_without_fence_overwrites_sqlite_redis_files() {
     without_a_fence_it_writes(&World::new());
 }
 

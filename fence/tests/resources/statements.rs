@@ -15,7 +15,7 @@ use crate::kinds::{Folder, NAME, World};
 const TOO_LARGE: u64 = 1 << 63;
 
 #[test]
-fn a_token_that_no_lock_draws_is_refused_before_anything_is_sent() {
+fn token_outside_valid_range_is_refused_before_any_request() {
     let folder = Folder::new();
     let path = folder.0.join("report.csv");
     for token in [0, TOO_LARGE, u64::MAX] {
@@ -110,7 +110,7 @@ fn tokens_of_redis_are_compared_as_numbers() {
 }
 
 #[test]
-fn a_fence_lies_in_the_slot_of_its_resource_and_two_names_have_two() {
+fn fence_key_shares_slot_of_resource_and_is_unique_per_name() {
     let cluster = Cluster::start(3, 0);
     let names = ["balance", "{balance}", "{account 7}:balance", "a{b}c{d}", "a{b", "{", "{{x}}"];
     for name in names {
@@ -232,7 +232,7 @@ fn a_link_in_the_fence_is_not_followed() {
 }
 
 #[test]
-fn a_transaction_of_postgresql_that_has_waited_under_repeatable_read_is_run_again() {
+fn postgres_raise_on_old_snapshot_fails_and_succeeds_on_retry() {
     let Some(world) = World::with_postgres() else { return };
     let connect = || postgres::Client::connect(&world.parameters(), NoTls).unwrap();
     let (mut first, mut second) = (connect(), connect());

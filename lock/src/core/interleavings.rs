@@ -337,7 +337,7 @@ impl SteppedClient {
 }
 
 #[test]
-fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_channel() {
+fn first_waiter_tries_at_once_while_another_queue_uses_channel() {
     let client = SteppedClient::new();
     // The reader has sent a try without an answer yet: the channel is not subscribed for the
     // reader.

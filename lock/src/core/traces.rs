@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rollback_is_waited_for_until_ten_milliseconds_after_the_end_of_the_acquire() {
+    fn rollback_wait_ends_ten_milliseconds_after_the_acquire_ends() {
         let start = SystemClock.now();
         let at = |millis| start + Duration::from_millis(millis);
         let left = |now, due| rollback_time(at(now), Some(at(due))).as_millis();

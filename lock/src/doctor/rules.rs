@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_needs_replicas_that_are_near_and_writes_not_without_them() {
+    fn replication_check_needs_close_replicas_and_min_replicas_set() {
         let of = |info: &str, fails_over, acks| {
             state_of(&replicas(&facts(info, &[]), Replication { fails_over, acks }))
         };

@@ -815,7 +815,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_hold_with_an_unanswered_renewal_is_lost_as_unreachable() {
+    fn watched_hold_with_unanswered_renewal_is_lost_as_unreachable() {
         let watched = hold(true);
         watched.set_unanswered();
         assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
@@ -851,7 +851,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_hold_without_a_due_renewal_is_lost_as_paused_even_after_a_reply() {
+    fn watched_hold_without_a_due_renewal_is_lost_as_paused() {
         let watched = hold(true);
         assert_eq!(watched.reason_of_end(), LostReason::Paused);
         let (since, lease) = (watched.since(), watched.longest_lease());
@@ -861,7 +861,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_hold_at_its_limit_has_expired_unless_a_renewal_was_unanswered() {
+    fn watched_hold_at_limit_is_expired_unless_renewal_unanswered() {
         let watched = hold(true);
         let late = watched.since() + SECOND * 40;
         assert!(watched.lease_to_renew(late, Some(SECOND * 60)).is_none());

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_hold_is_told_once_to_the_acquires_of_its_owner_and_name() {
+    fn new_hold_is_reported_once_to_acquires_of_its_owner_and_name() {
         let all = NamedAcquires::default();
         let (name, other) = (LockName::parse("a").unwrap(), LockName::parse("b").unwrap());
         let task = LocalHolder::named("task");

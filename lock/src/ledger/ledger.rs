@@ -865,7 +865,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_only_what_was_never_acknowledged_counts_as_abandoned() {
+    fn abandon_counts_only_unacknowledged_releases() {
         let now = origin();
         let mut ledger = ledger_of_one(now, Some(1000));
         let no = send_one(&mut ledger, now);
@@ -876,7 +876,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_asks_again_after_more_settlements_than_are_remembered() {
+    fn lock_counts_as_settled_after_more_settlements_than_stored() {
         let now = origin();
         let mut ledger = ledger_of_one(now, None);
         let name = LockName::parse("a").unwrap();

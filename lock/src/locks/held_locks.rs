@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_wanted_until_it_has_joined_and_again_when_its_lease_is_over() {
+    fn member_is_wanted_until_joined_and_again_after_lease_end() {
         let (core, clock) = client();
         let held = HeldLocks::new("a".to_owned(), 2);
         assert!(held.wants(2));

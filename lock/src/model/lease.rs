@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_remains_of_a_lease_is_asked_for_again_and_lasts_no_longer(micros in 1_u64..1_000_000_000_000) {
+        fn lease_covering_a_remainder_ends_no_later_than_the_remainder(micros in 1_u64..1_000_000_000_000) {
             let (left, sent_at) = (Duration::from_micros(micros), origin());
             let again = Lease::covering(left).valid_until(sent_at);
             prop_assert!(again <= sent_at + left);

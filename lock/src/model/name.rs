@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_one_of_two_names_with_one_key_until_it_has_forgotten_the_key() {
+    fn second_name_of_a_key_is_refused_until_the_key_is_forgotten() {
         let keys = SharedKeys::default();
         let claim = |name: &str| keys.claim(LockName::parse(name).unwrap(), LockName::queue);
         assert!(claim("{x}").is_ok() && claim("{x}").is_ok() && claim("{x}:y").is_ok());
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_stands_before_the_name_and_has_no_braces_of_its_own_put_around_it() {
+    fn prefix_precedes_the_name_without_separate_braces() {
         let prefix = Prefix::new("app:").then("orders:");
         let names = |name: &str| {
             let name = prefix.name(name).unwrap();

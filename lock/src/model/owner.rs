@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_lock_carries_the_time_and_grows_whatever_the_clock_does() {
+    fn lock_owner_encodes_time_and_increases_for_any_clock_reading() {
         let client = ClientId::random();
         let at = |millis| client.started() + Duration::from_millis(millis);
         let mut last = 0;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bytes_are_half_of_the_uuid_and_a_number_never_used_again() {
+    fn owner_bytes_are_half_the_client_uuid_and_a_unique_number() {
         let client = ClientId::random();
         let (first, second) = (client.next_owner().bytes(), client.next_owner().bytes());
         assert_eq!(first[..8], second[..8]);

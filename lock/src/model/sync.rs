@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timed_mutex_is_waited_for_until_it_is_free_or_the_limit_has_passed() {
+    fn timed_mutex_waits_until_released_or_timeout() {
         let mutex = TimedMutex::default();
         let first = mutex.try_lock_for(Duration::ZERO);
         assert!(first.is_some());

@@ -172,7 +172,7 @@ mod tests {
     use crate::model::clock::origin;
 
     #[test]
-    fn a_wait_without_time_is_one_try_and_one_beyond_the_clock_has_no_limit() {
+    fn zero_wait_is_a_single_try_and_overflowing_wait_is_unlimited() {
         let (_cancel, cancelled) = crossbeam_channel::bounded(1);
         for wait in [Wait::none(), Duration::ZERO.into(), origin().into()] {
             let spec = wait.or_cancelled(&cancelled).begin(&SystemClock);

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_wait_for_each_other_are_a_cycle_and_one_behind_them_is_not_in_it() {
+    fn mutual_waiters_form_a_cycle_without_the_waiter_behind() {
         use Need::Exclusive;
         let graph = graph(vec![
             wait(1, 20, Exclusive, &[10]),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_wait_for_the_writer_only_and_a_permit_for_nobody_in_particular() {
+    fn readers_wait_only_for_writers_and_permit_waits_form_no_cycle() {
         let mut readers =
             graph(vec![wait(1, 20, Need::Shared, &[10]), wait(2, 10, Need::Exclusive, &[20])]);
         assert!(readers.stuck().cycle_of(&id(1)).is_some());

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_left_out_and_what_is_no_wait_ends_the_list() {
+    fn oversized_waits_are_omitted_and_invalid_input_ends_decoding() {
         let long = "x".repeat(LONGEST_NAME + 1);
         let many: Vec<String> = (0..30).map(|number| number.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_one_after_the_other_are_one_sequence_with_growing_numbers() {
+    fn sequential_calls_share_a_sequence_with_increasing_numbers() {
         let (sequences, client) = (Arc::default(), ClientId::random());
         let first = begin(&sequences, &client);
         let (key, number) = (first.key.clone(), first.owner.number());
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_is_not_used_by_others_until_the_last_clone_is_gone() {
+    fn sequence_is_not_reused_until_its_last_clone_is_dropped() {
         let (sequences, client) = (Arc::default(), ClientId::random());
         let first = begin(&sequences, &client);
         let rolled_back = first.clone();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_use_as_many_sequences_as_they_have_calls_and_numbers_grow_in_each() {
+    fn threads_use_a_sequence_per_concurrent_call_and_numbers_grow() {
         let (sequences, client) = (Arc::default(), ClientId::random());
         let last = Mutex::new(std::collections::HashMap::new());
         std::thread::scope(|scope| {

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_draws_every_fault_for_a_quarter_of_the_commands_and_the_same_each_time() {
+    fn seed_draws_all_faults_for_a_quarter_of_commands_repeatably() {
         let draw = |faults: &Faults, origin| -> Vec<Option<Fault>> {
             (0..4000).map(|number| faults.get(origin, number)).collect()
         };

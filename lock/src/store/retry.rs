@@ -240,7 +240,7 @@ mod tests {
     use crate::store::listener::NoListener;
 
     #[test]
-    fn a_close_after_an_attempt_that_may_have_run_is_an_unknown_outcome() {
+    fn close_after_a_possibly_run_attempt_is_an_unknown_outcome() {
         const TIMEOUT: Duration = Duration::from_secs(10);
         let not_after = ServerTime(7);
         for unanswered in [false, true] {

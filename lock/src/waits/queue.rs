@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_joins_while_it_tries_is_the_first_as_if_it_had_been_there() {
+    fn waiter_joining_while_trying_is_first_as_if_already_queued() {
         for (mode, hint) in
             [(JoinMode::Queues, WakeHint::Wait), (JoinMode::TriesOnce, WakeHint::MayTry)]
         {
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_counts_for_all_waiters_of_the_queue_and_for_none_that_comes_later() {
+    fn refusal_counts_for_all_queued_waiters_and_no_later_waiter() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_leaves_something_to_the_others_is_no_answer_to_them() {
+    fn grant_with_a_remainder_is_no_answer_for_remaining_waiters() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_that_are_answered_do_not_put_the_poll_of_the_first_off() {
+    fn answered_newcomers_do_not_delay_the_poll_of_the_first_waiter() {
         for (is_granted, hint) in [
             (true, WakeHint::MayTry),
             (true, WakeHint::Wait),
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_without_an_answer_makes_the_leader_try_unless_a_call_is_under_way() {
+    fn waiter_without_answer_makes_leader_try_unless_call_in_flight() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let first = queue.join(JoinMode::Queues, now);
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_that_tries_once_does_not_wait_for_those_that_were_refused() {
+    fn single_try_newcomer_does_not_wait_for_refused_waiters() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let first = queue.join(JoinMode::TriesOnce, now);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_waits_for_the_answer_of_a_release_no_longer_than_the_bound() {
+    fn leader_waits_for_a_release_reply_no_longer_than_the_bound() {
         let (mut yielding, now) = (Yielding::new(), origin());
         yielding.release_begins(now, BOUND, false);
         assert_eq!(yielding.until(now), Some(now + BOUND));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_yield_that_another_client_uses_each_release_is_followed_by_one() {
+    fn each_release_yields_after_another_client_used_the_last_yield() {
         let (mut yielding, now) = (Yielding::new(), origin());
         release(&mut yielding, now, 1);
         yielding.stop();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_its_own_is_never_taken_for_it_after_a_new_subscription() {
+    fn own_message_is_no_longer_expected_after_a_new_subscription() {
         let (mut yielding, now) = (Yielding::new(), origin());
         yielding.release_begins(now, BOUND, true);
         yielding.confirmed();

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_clocks_are_no_jump_wherever_in_the_round_trip_they_were_read() {
+    fn equal_clocks_are_no_jump_at_any_point_of_the_round_trip() {
         for server in [9_900, 10_000, 10_100] {
             assert_eq!(after(SECOND * 10, server), None);
         }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_to_zero_is_reported_with_the_difference() {
+    fn clock_reset_to_zero_is_reported_with_the_difference() {
         assert_eq!(after(SECOND * 10, -1_000_000), Some(jump(1_009_900, false)));
     }
 

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn after_two_periods_no_turn_carries_more_than_twice_the_average_or_one_script() {
+    fn turn_load_after_two_periods_is_max_twice_average_or_a_script() {
         for count in [2, 25, 26, 100, 1000, 10_000, 100_000] {
             for millis in [3000, 30_000] {
                 let lease = lease(millis);
@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_renewal_is_never_later_than_the_interval_allows_and_never_before_the_last(
+        fn renewal_is_due_after_sending_and_within_a_third_of_the_lease(
             millis in 100_u64..=3_153_600_000_000,
             after in 0_u64..1_000_000_000_000,
             held in 1_usize..200_000,

@@ -70,10 +70,8 @@ fn fork_with(client: &Client, server: &Server, guard: LockGuard) -> (LockGuard, 
 }
 
 #[test]
-fn a_fork_among_hand_overs_leaves_the_parents_cohort_and_a_child_that_gets_the_lock() {
-    if ran_in_a_child(
-        a_fork_among_hand_overs_leaves_the_parents_cohort_and_a_child_that_gets_the_lock,
-    ) {
+fn fork_during_hand_overs_keeps_cohort_and_child_acquires_lock() {
+    if ran_in_a_child(fork_during_hand_overs_keeps_cohort_and_child_acquires_lock) {
         return;
     }
     let server = Server::start();

@@ -148,8 +148,8 @@ fn a_fork_among_busy_threads_leaves_a_usable_child() {
 /// A guard of many locks takes long to make its channel. The thread that asks for the channel has
 /// started before the fork, and ends after it.
 #[test]
-fn a_fork_while_a_thread_asks_a_guard_leaves_a_child_that_can_ask() {
-    if ran_in_a_child(a_fork_while_a_thread_asks_a_guard_leaves_a_child_that_can_ask) {
+fn fork_during_lost_channel_creation_leaves_child_guard_usable() {
+    if ran_in_a_child(fork_during_lost_channel_creation_leaves_child_guard_usable) {
         return;
     }
     let server = Server::start();

@@ -93,8 +93,8 @@ fn publish(clock: &ManualClock) {
 }
 
 #[test]
-fn renewals_and_losses_reach_the_recorder_under_their_documented_names() {
-    if ran_in_a_child(renewals_and_losses_reach_the_recorder_under_their_documented_names) {
+fn renewals_and_losses_are_recorded_under_documented_names() {
+    if ran_in_a_child(renewals_and_losses_are_recorded_under_documented_names) {
         return;
     }
     let sums = Sums::default();
@@ -206,10 +206,8 @@ fn assert_sums(sums: &Sums, expected: &[(&str, f64)]) {
 }
 
 #[test]
-fn acquires_and_times_of_a_labelled_lock_carry_its_label_and_those_of_others_none() {
-    if ran_in_a_child(
-        acquires_and_times_of_a_labelled_lock_carry_its_label_and_those_of_others_none,
-    ) {
+fn acquires_and_times_carry_the_label_of_labelled_locks_only() {
+    if ran_in_a_child(acquires_and_times_carry_the_label_of_labelled_locks_only) {
         return;
     }
     let (client, clock, sums) = counted();
@@ -247,9 +245,8 @@ fn acquires_and_times_of_a_labelled_lock_carry_its_label_and_those_of_others_non
 }
 
 #[test]
-fn a_lock_that_is_handed_over_is_counted_under_the_label_of_each_of_its_holders() {
-    if ran_in_a_child(a_lock_that_is_handed_over_is_counted_under_the_label_of_each_of_its_holders)
-    {
+fn handed_over_lock_is_counted_under_label_of_each_holder() {
+    if ran_in_a_child(handed_over_lock_is_counted_under_label_of_each_holder) {
         return;
     }
     let (client, clock, sums) = counted();
@@ -339,8 +336,8 @@ fn labels_beyond_the_first_64_are_counted_as_other() {
 }
 
 #[test]
-fn acquires_of_permits_and_waits_for_latches_are_counted_by_kind() {
-    if ran_in_a_child(acquires_of_permits_and_waits_for_latches_are_counted_by_kind) {
+fn permit_acquires_and_latch_waits_are_counted_by_kind() {
+    if ran_in_a_child(permit_acquires_and_latch_waits_are_counted_by_kind) {
         return;
     }
     let (client, clock, sums) = counted();

@@ -123,8 +123,8 @@ impl Clock for Sleepless {
 }
 
 #[test]
-fn a_clock_that_panics_on_the_metrics_thread_ends_only_that_thread() {
-    if ran_in_a_child(a_clock_that_panics_on_the_metrics_thread_ends_only_that_thread) {
+fn panic_of_clock_on_metrics_thread_ends_only_metrics_thread() {
+    if ran_in_a_child(panic_of_clock_on_metrics_thread_ends_only_metrics_thread) {
         return;
     }
     let clock = Arc::new(Sleepless::default());

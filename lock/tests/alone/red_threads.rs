@@ -31,8 +31,8 @@ fn all_threads() -> usize {
 }
 
 #[test]
-fn a_red_lock_has_few_threads_for_each_server_from_its_first_use_to_its_end() {
-    if ran_in_a_child(a_red_lock_has_few_threads_for_each_server_from_its_first_use_to_its_end) {
+fn red_lock_uses_few_threads_per_server_and_ends_them_on_drop() {
+    if ran_in_a_child(red_lock_uses_few_threads_per_server_and_ends_them_on_drop) {
         return;
     }
     let clients: Vec<Client> = (0..SERVERS).map(|_| Client::in_memory()).collect();

@@ -67,8 +67,8 @@ impl Subscriber for Collector {
 }
 
 #[test]
-fn losses_long_holds_and_warnings_are_events_also_without_a_callback() {
-    if ran_in_a_child(losses_long_holds_and_warnings_are_events_also_without_a_callback) {
+fn losses_long_holds_and_warnings_are_traced_without_callbacks() {
+    if ran_in_a_child(losses_long_holds_and_warnings_are_traced_without_callbacks) {
         return;
     }
     let (tell, told) = unbounded();

@@ -123,7 +123,7 @@ fn end_of_lease(server: &Server) -> Instant {
 }
 
 #[test]
-fn a_lock_cached_by_a_killed_process_is_free_when_its_lease_ends() {
+fn lock_cached_by_a_killed_process_is_free_at_lease_end() {
     let server = Server::start();
     let [asking, plain] = [(); 2].map(|()| Client::connect(&server.url()).unwrap());
     let mut killed = child("be killed", &server);
@@ -155,7 +155,7 @@ fn a_lock_cached_by_a_killed_process_is_free_when_its_lease_ends() {
 }
 
 #[test]
-fn a_process_stopped_past_its_lease_takes_no_lock_that_it_had_cached() {
+fn process_stopped_past_its_lease_gets_no_cached_lock() {
     let server = Server::start();
     let mut stopped = child("be stopped", &server);
     stopped.pause();

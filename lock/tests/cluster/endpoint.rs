@@ -310,7 +310,7 @@ fn closed_connections_are_made_again() {
 }
 
 #[test]
-fn an_endpoint_that_reports_its_cluster_takes_clients_of_a_cluster() {
+fn endpoint_with_cluster_report_accepts_cluster_clients() {
     let (endpoint, _cluster) = hidden();
     endpoint.show_cluster(true);
     let url = user_url(&endpoint.cluster_url());

@@ -28,7 +28,7 @@ fn wait_for_copies(cluster: &Cluster, master: &Server) {
 }
 
 #[test]
-fn when_a_master_dies_its_replica_keeps_the_holds_and_the_waiters_get_their_turn() {
+fn replica_of_dead_master_keeps_holds_and_serves_waiters() {
     let cluster = start(3, 1);
     let lease = Duration::from_secs(12);
     let (holder, waiter) = (built(builder_of(&cluster).watchdog_lease(lease)), client_of(&cluster));
@@ -153,7 +153,7 @@ fn holds_are_renewed_at_a_promoted_replica_without_a_pause() {
 }
 
 #[test]
-fn holds_of_a_node_that_restarted_empty_are_verified_before_the_next_renewal() {
+fn holds_of_node_restarted_empty_are_verified_before_renewal() {
     let cluster = start(1, 0);
     let clock = ManualClock::new();
     let lease = Duration::from_secs(600);
@@ -230,7 +230,7 @@ fn connections_to_a_node_without_slots_are_closed() {
 }
 
 #[test]
-fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_works() {
+fn partial_cluster_outage_bounds_calls_and_healthy_nodes_serve() {
     let cluster = quick_to_miss().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };

@@ -51,7 +51,7 @@ fn audience(kind: &Kind, full: &str) -> Option<(String, bool)> {
 }
 
 #[test]
-fn all_keys_are_in_the_slot_of_the_full_name_and_a_release_wakes_waiters() {
+fn keys_share_slot_of_full_name_and_release_wakes_waiters() {
     let cluster = Lent::take();
     for (prefix, name, tag) in TOGETHER {
         let (holder, waiter) = (client(&cluster, prefix), client(&cluster, prefix));

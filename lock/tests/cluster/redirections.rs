@@ -81,7 +81,7 @@ fn a_redirection_loop_ends_after_a_few_rounds() {
 }
 
 #[test]
-fn redirected_renewals_delay_others_of_their_node_by_at_most_one_timeout() {
+fn redirected_renewals_delay_holds_of_node_at_most_a_timeout() {
     const SENT_AWAY: usize = 40;
     let answered = |keys: usize| {
         let ones = ":1\r\n".repeat(keys);

@@ -42,7 +42,7 @@ fn every_lock_is_held_at_the_node_of_its_slot() {
 }
 
 #[test]
-fn every_primitive_works_and_all_its_keys_are_in_the_slot_of_its_name() {
+fn every_primitive_works_with_all_keys_in_slot_of_name() {
     let cluster = start(3, 0);
     let client = client_of(&cluster);
     for number in 0..12 {
@@ -119,7 +119,7 @@ fn a_waiter_is_woken_through_the_shard_of_the_lock() {
 }
 
 #[test]
-fn many_channels_of_all_slots_are_listened_to_at_once_and_left_again() {
+fn channels_of_all_slots_are_subscribed_together_and_left() {
     let cluster = start(3, 0);
     let (holder, waiter) = (client_of(&cluster), without_polls_of(&cluster));
     let names: Vec<String> =

@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(4);
 const BRIEF: Duration = Duration::from_millis(550);
 
 #[test]
-fn a_hold_goes_with_its_slot_and_is_renewed_and_released_where_it_is_now() {
+fn hold_follows_moved_slot_for_renewal_and_release() {
     let cluster = start(3, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let guard = client.lock("a").lock().unwrap();
@@ -35,7 +35,7 @@ fn a_hold_goes_with_its_slot_and_is_renewed_and_released_where_it_is_now() {
 }
 
 #[test]
-fn a_redirected_call_follows_at_once_and_the_slot_map_is_refreshed() {
+fn redirected_call_follows_at_once_and_refreshes_slot_map() {
     let cluster = start(3, 0);
     let client = client_of(&cluster);
     let lock = client.lock("a");
@@ -84,7 +84,7 @@ fn a_waiter_is_woken_by_a_release_after_its_slot_has_moved() {
 }
 
 #[test]
-fn a_waiter_on_a_broadcast_channel_is_woken_after_its_slot_has_moved() {
+fn waiter_on_broadcast_channel_wakes_after_slot_move() {
     let cluster = start(3, 0);
     for node in cluster.nodes() {
         // An older one has only these channels, and does not know the command.
@@ -187,7 +187,7 @@ fn pending_releases_follow_their_slot_when_the_client_ends() {
 }
 
 #[test]
-fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
+fn no_hold_is_lost_while_slot_stays_half_moved() {
     let cluster = start(2, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let names: Vec<String> = (0..40).map(|number| format!("{{a}}{number}")).collect();
@@ -212,7 +212,7 @@ fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
 }
 
 #[test]
-fn no_reader_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
+fn no_reader_is_lost_while_slot_stays_half_moved() {
     let cluster = start(2, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let lock = client.read_write_lock("{a}").read_lock();
@@ -311,7 +311,7 @@ fn a_node_that_joins_is_used_for_its_slots() {
 }
 
 #[test]
-fn several_locks_of_a_slot_that_is_being_moved_are_acquired_and_released() {
+fn several_locks_of_migrating_slot_are_acquired_and_released() {
     let cluster = start(3, 0);
     let client = client_of(&cluster);
     let (a, b) = ("{s}a", "{s}b");

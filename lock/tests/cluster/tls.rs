@@ -141,7 +141,7 @@ fn a_node_with_an_untrusted_certificate_is_refused() {
 }
 
 #[test]
-fn a_missing_or_untrusted_client_certificate_is_refused_by_a_cluster() {
+fn cluster_refuses_missing_or_untrusted_client_certificate() {
     let certificates = Certificates::new();
     let stranger = Certificates::new();
     let cluster = start(&certificates, 1, 0);

@@ -62,7 +62,7 @@ fn a_cycle_beside_many_waits_that_come_and_go_is_found() {
 }
 
 #[test]
-fn a_cycle_of_waits_that_have_no_room_is_found_when_there_is_room() {
+fn cycle_beyond_record_capacity_is_found_once_room_is_free() {
     let server = Server::start();
     let client = client(&server, "many", OnDeadlock::Fail);
     let held = client.lock("hot").lock().unwrap();

@@ -50,7 +50,7 @@ fn lost_error(name: &str, reason: LostReason) -> Expected {
 // Asking.
 
 #[test]
-fn a_check_passes_while_the_lock_is_held_and_then_says_why_it_is_not() {
+fn check_passes_during_hold_and_later_returns_loss_reason() {
     let world = InMemory::new();
     let client = built(world.builder());
     let leased = client.lock("leased").with_lease(SECOND * 10).lock().unwrap();
@@ -116,7 +116,7 @@ fn nested_guards_of_several_locks_leave_no_listeners_behind() {
 }
 
 #[test]
-fn a_loss_found_when_a_nested_guard_is_dropped_reaches_its_lost_channel() {
+fn loss_found_by_nested_guard_release_reaches_lost_channel() {
     let world = InMemory::new();
     let client = built(world.builder());
     let (outer, inner) = (client.lock("a").lock().unwrap(), client.lock("a").lock().unwrap());
@@ -137,7 +137,7 @@ fn a_check_after_a_shutdown_says_so() {
 }
 
 #[test]
-fn a_hold_not_renewed_because_the_process_paused_is_lost_as_paused() {
+fn hold_unrenewed_because_of_process_pause_is_lost_as_paused() {
     let world = InMemory::new();
     let (client, told) = reporting(&world);
     let watched = client.lock("watched").lock().unwrap();
@@ -352,7 +352,7 @@ fn callbacks_run_on_a_thread_of_their_own_with_a_name() {
 }
 
 #[test]
-fn a_callback_that_panics_is_counted_and_the_next_report_is_delivered() {
+fn callback_panic_is_counted_and_next_report_is_delivered() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -374,7 +374,7 @@ fn a_callback_that_panics_is_counted_and_the_next_report_is_delivered() {
 }
 
 #[test]
-fn a_hanging_callback_delays_nothing_and_dropped_reports_are_counted() {
+fn hanging_callback_delays_no_call_and_lost_reports_are_counted() {
     const QUEUE: usize = 65_536;
     const TOO_MANY: usize = 7;
     let (go_on, gate) = bounded::<()>(0);
@@ -441,7 +441,7 @@ fn dropping_a_client_waits_only_briefly_for_a_hanging_callback() {
 }
 
 #[test]
-fn after_a_shutdown_the_clock_goes_on_and_a_second_one_waits_for_nothing() {
+fn second_shutdown_returns_at_once_and_clock_still_advances() {
     let world = InMemory::new();
     let (client, told) = reporting(&world);
     lose(&client, "a");
@@ -534,7 +534,7 @@ fn a_callback_may_drop_the_last_handle_without_a_shutdown() {
 // The longest hold.
 
 #[test]
-fn a_hold_is_not_renewed_beyond_the_longest_hold_and_then_expires() {
+fn hold_is_not_renewed_beyond_max_hold_and_expires() {
     let world = InMemory::new();
     let (tell, told) = unbounded();
     let longest = SECOND * 100;
@@ -560,7 +560,7 @@ fn a_hold_is_not_renewed_beyond_the_longest_hold_and_then_expires() {
 }
 
 #[test]
-fn the_longest_hold_does_not_bind_a_hold_with_a_lease_of_its_own() {
+fn max_hold_does_not_limit_hold_with_own_lease() {
     let world = InMemory::new();
     let client = built(world.builder().max_hold(SECOND * 30));
     let leased = client.lock("a").with_lease(SECOND * 100).lock().unwrap();
@@ -573,7 +573,7 @@ fn the_longest_hold_does_not_bind_a_hold_with_a_lease_of_its_own() {
 }
 
 #[test]
-fn a_longest_hold_below_the_lease_and_a_long_hold_of_nothing_are_refused() {
+fn max_hold_below_lease_and_zero_long_hold_are_refused() {
     let refused = |builder: ClientBuilder| match builder.build().unwrap_err() {
         Error::InvalidSetting { setting, .. } => setting,
         other => panic!("{other}"),
@@ -675,7 +675,7 @@ fn a_server_that_may_evict_locks_is_a_warning() {
 }
 
 #[test]
-fn a_server_that_may_evict_locks_is_an_error_to_a_client_that_refuses_it() {
+fn evicting_server_is_an_error_with_refuse_eviction() {
     let server = evicting();
     let error = Client::builder().url(&server.url()).refuse_eviction().build().unwrap_err();
     assert_eq!(error, Expected::Eviction("volatile-lru".to_owned()));
@@ -736,7 +736,7 @@ fn an_unanswered_policy_query_costs_one_timeout_and_no_lock() {
 }
 
 #[test]
-fn a_changed_policy_is_one_warning_at_the_next_renewal_connection() {
+fn changed_eviction_policy_warns_once_at_renewal_connection() {
     let server = Server::start();
     let clock = ManualClock::new();
     let (tell, told) = unbounded();
@@ -775,7 +775,7 @@ fn a_changed_policy_is_one_warning_at_the_next_renewal_connection() {
 }
 
 #[test]
-fn a_server_that_never_answers_the_policy_query_is_soon_not_queried() {
+fn unanswered_policy_query_is_not_repeated_after_few_attempts() {
     let world = World::new();
     let clock = ManualClock::new();
     let asked = world.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply).always();

@@ -136,7 +136,7 @@ fn a_future_belongs_to_its_guard_and_not_to_the_hold() {
 }
 
 #[test]
-fn the_first_loss_of_a_multi_lock_wakes_its_task_and_its_release_ends_it() {
+fn multi_lock_future_completes_on_first_loss_and_on_release() {
     let world = InMemory::new();
     // Whichever client's thread wakes it, that one may be shut down.
     for lost in [0, 1] {
@@ -166,7 +166,7 @@ fn the_first_loss_of_a_multi_lock_wakes_its_task_and_its_release_ends_it() {
 }
 
 #[test]
-fn the_first_loss_of_watched_permits_wakes_their_task_and_their_release_ends_it() {
+fn watched_permits_future_completes_on_first_loss_and_release() {
     let world = InMemory::new();
     let client = world.client();
     let seats = client.expirable_semaphore("seats").watched();
@@ -214,7 +214,7 @@ fn a_shutdown_and_a_forced_release_are_losses() {
 }
 
 #[test]
-fn only_the_last_waker_is_called_and_a_dropped_future_leaves_none_behind() {
+fn only_last_waker_is_called_and_dropped_future_leaves_no_waker() {
     let client = Client::in_memory();
     let guard = sendable(&client, "a");
     let (old, woken_old) = waker();
@@ -262,7 +262,7 @@ fn a_callback_that_blocks_delays_no_future() {
 }
 
 #[test]
-fn a_waker_may_panic_block_and_drop_the_last_handle_of_the_client() {
+fn waker_may_panic_block_or_drop_last_client_handle() {
     let client = Client::in_memory();
     let guards = ["a", "b", "c"].map(|name| sendable(&client, name));
     let mut futures = guards.each_ref().map(|guard| guard.lost_future().unwrap());

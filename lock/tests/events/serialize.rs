@@ -17,7 +17,7 @@ fn value(of: &impl serde::Serialize) -> Value {
 }
 
 #[test]
-fn a_status_has_its_holders_and_waiters_with_times_in_milliseconds() {
+fn serialized_status_has_holders_waiters_and_times_in_ms() {
     let world = InMemory::new();
     let client = built(world.builder().label("billing"));
     let lock = client.read_write_lock("a").read_lock().with_lease(SECOND * 60);

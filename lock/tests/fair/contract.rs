@@ -56,7 +56,7 @@ on_both_stores! {
         assert!(world.fields("a").is_empty());
     }
 
-    fn a_non_reentrant_fair_lock_refuses_a_second_hold_of_its_thread(world: &World) {
+    fn non_reentrant_fair_lock_refuses_second_hold_on_same_thread(world: &World) {
         let client = world.client();
         let lock = client.non_reentrant_fair_lock("a");
         let guard = lock.lock().unwrap();
@@ -127,7 +127,7 @@ on_both_stores! {
         assert_eq!(waiter.stats().waiters, 0);
     }
 
-    fn a_shutdown_wakes_the_waiters_and_returns_when_they_have_left_the_queue(world: &World) {
+    fn shutdown_wakes_waiters_and_waits_until_queue_is_empty(world: &World) {
         let (holder, waiter) = (world.client(), world.client());
         let guard = holder.fair_lock("a").lock().unwrap();
         thread::scope(|scope| {
@@ -207,7 +207,7 @@ on_both_stores! {
         assert!(lock.is_locked().unwrap());
     }
 
-    fn data_under_the_keys_of_the_queue_fails_an_acquire_and_not_a_release(
+    fn foreign_data_at_queue_keys_fails_acquire_but_not_release(
         world: &World
     ) {
         let client = world.client();

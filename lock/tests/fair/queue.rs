@@ -195,7 +195,7 @@ fn a_waiter_asks_when_the_last_of_the_dead_ahead_is_due() {
 }
 
 #[test]
-fn a_queue_entry_without_a_deadline_or_the_reverse_blocks_nothing() {
+fn queue_entry_or_deadline_without_counterpart_blocks_nothing() {
     let server = Server::start();
     let client = connect(&server);
     server.command(&["RPUSH", &queue("a"), "nobody:1"]);
@@ -283,7 +283,7 @@ fn d6_a_lost_reply_to_leaving_the_queue_is_retried() {
 }
 
 #[test]
-fn d6_a_copy_that_arrives_after_its_waiter_left_is_removed_from_the_queue() {
+fn d6_late_copy_of_departed_waiter_is_removed_from_queue() {
     let world = World::new();
     let guard = world.rival().fair_lock("a").lock().unwrap();
     let client = world.patient();
@@ -364,7 +364,7 @@ fn a_grant_whose_reply_is_lost_is_granted_once() {
 }
 
 #[test]
-fn a_waiter_keeps_its_place_when_its_connections_are_killed_and_messages_are_lost() {
+fn waiter_keeps_queue_place_after_lost_connections_and_messages() {
     let world = World::new();
     let (holder, waiter) = (world.rival(), world.patient());
     let guard = holder.fair_lock("a").lock().unwrap();
@@ -424,7 +424,7 @@ fn a_waiter_that_tries_extends_its_deadline() {
 }
 
 #[test]
-fn a_short_lease_that_ends_is_followed_at_once_by_the_next_waiter() {
+fn next_waiter_owns_fair_lock_at_once_after_short_lease_ends() {
     let server = Server::start();
     let (holder, clients) =
         (connect(&server), [connect(&server), connect(&server), connect(&server)]);

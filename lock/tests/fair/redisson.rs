@@ -135,7 +135,7 @@ fn waiters_behind_an_old_redisson_waiter_keep_their_places() {
 }
 
 #[test]
-fn a_waiter_behind_many_redisson_threads_keeps_its_place_when_all_go_at_once() {
+fn waiter_keeps_place_when_all_redisson_threads_ahead_leave() {
     let server = Server::start();
     let clients = [connect(&server)];
     let java = Java(&server);
@@ -148,7 +148,7 @@ fn a_waiter_behind_many_redisson_threads_keeps_its_place_when_all_go_at_once() {
 }
 
 #[test]
-fn many_dead_waiters_behind_a_redisson_thread_block_no_longer_than_one() {
+fn deadlines_of_dead_waiters_do_not_add_up_behind_redisson() {
     let server = Server::start();
     let java = Java(&server);
     java.holds("java:1");
@@ -164,7 +164,7 @@ fn many_dead_waiters_behind_a_redisson_thread_block_no_longer_than_one() {
 }
 
 #[test]
-fn deadlines_raised_by_a_redisson_thread_are_cut_when_it_has_left() {
+fn deadlines_raised_by_redisson_thread_are_cut_after_departure() {
     let server = Server::start();
     let java = Java(&server);
     let [dead, others @ .., asks] = OURS;
@@ -204,7 +204,7 @@ fn a_dead_redisson_thread_blocks_the_queue_for_half_a_minute() {
 }
 
 #[test]
-fn the_deadline_of_a_redisson_thread_does_not_grow_with_the_queue() {
+fn redisson_thread_deadline_does_not_grow_with_queue_length() {
     let server = Server::start();
     let (holder, waiters) = (connect(&server), [connect(&server), connect(&server)]);
     let guard = holder.fair_lock("a").lock().unwrap();

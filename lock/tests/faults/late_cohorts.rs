@@ -66,7 +66,7 @@ fn assert_free(world: &World, client: &Client) {
 }
 
 #[test]
-fn a_late_acquire_changes_nothing_for_the_thread_that_was_handed_the_hold() {
+fn late_acquire_does_not_change_handed_over_hold() {
     // On a machine that stands still for a second, the lock is released on the server.
     wait_until("the hold was handed over in time", SOON * 4, || {
         let world = World::new();
@@ -98,7 +98,7 @@ fn a_late_acquire_changes_nothing_for_the_thread_that_was_handed_the_hold() {
 }
 
 #[test]
-fn a_late_acquire_is_rolled_back_after_the_last_thread_of_the_cohort_has_released() {
+fn late_acquire_is_rolled_back_after_last_release_of_cohort() {
     wait_until("the hold was handed over in time", SOON * 4, || {
         let world = World::new();
         let client = patient(&world);
@@ -126,7 +126,7 @@ fn a_late_acquire_is_rolled_back_after_the_last_thread_of_the_cohort_has_release
 }
 
 #[test]
-fn a_hold_with_a_late_count_is_released_on_the_server_and_the_count_creates_nothing() {
+fn hold_with_late_recount_is_released_and_recount_has_no_effect() {
     for after_the_end in [false, true] {
         let world = World::new();
         let client = patient(&world);

@@ -45,7 +45,7 @@ fn an_acquire_that_arrives_after_its_not_after_is_refused() {
 }
 
 #[test]
-fn an_acquire_that_arrives_after_the_release_but_in_time_is_rolled_back() {
+fn acquire_copy_after_the_release_but_in_time_is_rolled_back() {
     let world = World::new();
     let client = patient(&world);
     let kept = world.keep_back(Script::Acquire, "a");
@@ -70,7 +70,7 @@ fn an_acquire_that_arrives_after_the_release_but_in_time_is_rolled_back() {
 }
 
 #[test]
-fn an_acquire_that_arrives_in_time_beside_its_own_hold_changes_nothing() {
+fn acquire_copy_in_time_beside_its_own_hold_changes_nothing() {
     let world = World::new();
     let client = patient(&world);
     let kept = world.keep_back(Script::Acquire, "a");
@@ -136,7 +136,7 @@ fn a_late_acquire_does_not_enter_beside_a_rival() {
 }
 
 #[test]
-fn an_acquire_that_was_given_up_leaves_nothing_when_its_replies_are_lost() {
+fn abandoned_acquire_with_lost_replies_is_released() {
     let world = World::new();
     let client = world.client();
     let aim = world.on(Script::Acquire, "a", Fault::SwallowReply).always();
@@ -151,7 +151,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_its_replies_are_lost() {
 }
 
 #[test]
-fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_late() {
+fn abandoned_acquire_delivered_late_creates_no_lock() {
     let world = World::new();
     let client = world.client();
     let kept = world.keep_back(Script::Acquire, "a");
@@ -164,7 +164,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_late() {
 }
 
 #[test]
-fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_in_time() {
+fn abandoned_acquire_delivered_in_time_is_released() {
     // The wait ends shortly before the not-after, which a machine that stands still may miss.
     wait_until("it arrives in time", SOON * 4, || {
         let world = World::new();
@@ -222,7 +222,7 @@ fn a_late_release_touches_no_rival() {
 }
 
 #[test]
-fn a_release_whose_replies_are_lost_is_clean_while_the_lease_lasts() {
+fn release_retried_after_lost_reply_succeeds_within_lease() {
     let world = World::new();
     let client = world.retrying();
     let guard = client.lock("a").lock().unwrap();
@@ -281,7 +281,7 @@ fn a_late_renewal_extends_no_lease() {
 }
 
 #[test]
-fn a_late_renewal_extends_nothing_of_the_next_hold_of_the_same_thread() {
+fn late_renewal_does_not_extend_next_hold_of_same_thread() {
     let world = World::new();
     let client = built(world.builder().watchdog_lease(Duration::from_secs(9)));
     let kept = world.keep_back(Script::Renew, "a");
@@ -297,7 +297,7 @@ fn a_late_renewal_extends_nothing_of_the_next_hold_of_the_same_thread() {
 }
 
 #[test]
-fn a_hold_whose_renewals_are_all_kept_back_is_lost_and_stays_lost() {
+fn hold_stays_lost_when_delayed_renewals_arrive() {
     let world = World::new();
     let lease = Duration::from_millis(600);
     let client = built(world.builder().watchdog_lease(lease));
@@ -478,7 +478,7 @@ fn a_late_force_release_ends_no_newer_hold() {
 }
 
 #[test]
-fn a_force_release_whose_reply_is_lost_still_tells_this_clients_holders() {
+fn force_release_with_lost_reply_reports_loss_to_local_holder() {
     let world = World::new();
     let client = world.retrying();
     let guard = client.lock("a").with_lease(LONG).lock().unwrap();
@@ -490,7 +490,7 @@ fn a_force_release_whose_reply_is_lost_still_tells_this_clients_holders() {
 }
 
 #[test]
-fn while_a_granted_copy_is_rolled_back_a_waiting_rival_acquires_once() {
+fn waiting_rival_acquires_once_while_late_grant_is_rolled_back() {
     let world = World::new();
     let client = patient(&world);
     let rival = world.rival();

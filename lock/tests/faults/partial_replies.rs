@@ -10,7 +10,7 @@ use wheellock_fixture::{Fault, wait_until};
 const DRIP: Fault = Fault::DripReply(Duration::from_millis(100));
 
 #[test]
-fn a_handshake_that_comes_byte_by_byte_ends_with_the_command_timeout() {
+fn handshake_received_byte_by_byte_ends_at_command_timeout() {
     let world = World::new();
     world.proxy.on(|_| true, DRIP).always();
     // No authentication: the first reply is a long one.
@@ -22,7 +22,7 @@ fn a_handshake_that_comes_byte_by_byte_ends_with_the_command_timeout() {
 }
 
 #[test]
-fn a_reply_that_comes_byte_by_byte_fails_and_its_grant_is_released() {
+fn acquire_with_reply_byte_by_byte_fails_and_grant_is_released() {
     let world = World::new();
     let client = world.client();
     let answers = world.on(Script::Acquire, "a", DRIP).always();
@@ -36,7 +36,7 @@ fn a_reply_that_comes_byte_by_byte_fails_and_its_grant_is_released() {
 }
 
 #[test]
-fn an_acquire_with_a_reply_of_another_form_may_be_granted_so_it_is_released() {
+fn acquire_with_malformed_reply_triggers_release() {
     let world = World::new();
     let client = world.client();
     let strange = Fault::AnswerInstead(b"+what is this\r\n".to_vec());

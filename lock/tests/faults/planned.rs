@@ -22,7 +22,7 @@ fn always(fault: Fault) -> Faults {
 }
 
 #[test]
-fn a_call_that_meets_a_fault_is_sent_again_and_takes_its_time_on_the_clock() {
+fn call_is_retried_after_fault_and_clock_shows_fault_duration() {
     let refusal = "LOADING Redis is loading the dataset in memory";
     for (fault, takes, commands) in [
         (Fault::LoseRequest, MILLISECOND * 10, 2),
@@ -57,7 +57,7 @@ fn a_call_that_meets_a_fault_is_sent_again_and_takes_its_time_on_the_clock() {
 }
 
 #[test]
-fn a_lost_reply_is_an_unknown_outcome_and_what_it_granted_is_released() {
+fn lost_reply_means_unknown_outcome_and_grant_is_released() {
     for (fault, is_unknown) in [
         (Fault::LoseRequest, true),
         (Fault::LoseReply, true),
@@ -129,7 +129,7 @@ fn faults_of_renewals_change_no_number_of_the_programs_commands() {
 }
 
 #[test]
-fn a_failover_that_loses_a_grant_is_told_to_its_holder_before_the_next_renewal() {
+fn failover_with_lost_grant_is_reported_before_next_renewal() {
     let world = InMemory::new();
     let (client, rival) = (client(&world), client(&world));
     let other = client.lock("b").lock().unwrap();
@@ -159,7 +159,7 @@ fn a_release_that_a_failover_loses_is_sent_again() {
 }
 
 #[test]
-fn a_failover_loses_no_more_than_was_written_since_the_faults_were_set() {
+fn failover_loses_only_writes_since_faults_were_set() {
     let world = InMemory::new();
     let client = client(&world);
     let _before = client.lock("a").lock().unwrap();

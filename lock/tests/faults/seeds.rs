@@ -150,7 +150,7 @@ fn time_to_live(memory: &Memory) -> Duration {
 }
 
 #[test]
-fn two_clients_never_see_a_lock_held_under_faults_of_the_network_and_pauses() {
+fn network_faults_and_pauses_keep_clients_mutually_exclusive() {
     let grants = AtomicU64::new(0);
     with_seeds(|seed| {
         grants.fetch_add(run(seed, false), Ordering::Relaxed);
@@ -159,7 +159,7 @@ fn two_clients_never_see_a_lock_held_under_faults_of_the_network_and_pauses() {
 }
 
 #[test]
-fn a_lock_comes_free_and_what_is_lost_stays_lost_under_loss_of_data() {
+fn locks_become_free_and_lost_holds_stay_lost_under_data_loss() {
     with_seeds(|seed| {
         run(seed, true);
     });

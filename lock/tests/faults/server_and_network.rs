@@ -97,7 +97,7 @@ fn an_acquire_that_meets_a_fault_once_succeeds_and_counts_once() {
 }
 
 #[test]
-fn an_acquire_that_meets_a_fault_each_time_fails_and_leaves_nothing() {
+fn acquire_with_repeated_faults_fails_and_leaves_no_hold() {
     for_each_fault(TIMEOUT, |world, name, fault| {
         let client = world.client();
         let aim = world.on(Script::Acquire, name, fault.clone()).always();
@@ -113,7 +113,7 @@ fn an_acquire_that_meets_a_fault_each_time_fails_and_leaves_nothing() {
 }
 
 #[test]
-fn a_nested_acquire_and_its_release_that_meet_a_fault_once_count_once() {
+fn nested_acquire_and_release_with_a_single_fault_count_once() {
     for_each_fault(PATIENCE, |world, name, fault| {
         let client = built(world.builder().command_timeout(PATIENCE));
         let lock = client.lock(name);
@@ -136,7 +136,7 @@ fn a_nested_acquire_and_its_release_that_meet_a_fault_once_count_once() {
 }
 
 #[test]
-fn a_nested_acquire_and_its_release_that_meet_a_fault_each_time_leave_the_outer_hold_alone() {
+fn nested_calls_with_repeated_faults_keep_the_outer_hold() {
     for_each_fault(TIMEOUT, |world, name, fault| {
         let client = world.client();
         let lock = client.lock(name);
@@ -180,7 +180,7 @@ fn a_release_that_meets_a_fault_once_is_clean() {
 }
 
 #[test]
-fn a_release_that_meets_a_fault_each_time_is_finished_in_the_background() {
+fn release_with_repeated_faults_completes_in_the_background() {
     for_each_fault(TIMEOUT, |world, name, fault| {
         let client = world.client();
         let lock = client.lock(name);
@@ -216,7 +216,7 @@ fn a_renewal_that_meets_a_fault_once_loses_nothing() {
 }
 
 #[test]
-fn a_hold_whose_renewals_fail_is_reported_lost_before_a_rival_acquires() {
+fn hold_with_failing_renewals_is_lost_before_a_rival_acquires() {
     for_each_fault(TIMEOUT, |world, name, fault| {
         let client = built(world.builder().watchdog_lease(Duration::from_millis(1200)));
         let aim = world.on(Script::Renew, name, fault.clone()).always();
@@ -273,7 +273,7 @@ fn the_io_error_behind_an_error_is_its_source() {
 }
 
 #[test]
-fn an_unknown_outcome_has_the_io_error_of_the_last_attempt_as_its_source() {
+fn unknown_outcome_source_is_the_io_error_of_the_last_attempt() {
     let world = World::new();
     let client = world.client();
     let _aim = world.on(Script::Acquire, "a", Fault::SwallowReply).always();
@@ -477,7 +477,7 @@ fn killed_connections_lose_no_lock() {
 }
 
 #[test]
-fn after_an_empty_restart_the_holder_is_notified_and_a_waiter_acquires() {
+fn empty_restart_notifies_the_holder_and_lets_a_waiter_acquire() {
     let world = World::new();
     let client = built(world.builder().watchdog_lease(Duration::from_secs(2)));
     let guard = client.lock("a").lock().unwrap();
@@ -504,7 +504,7 @@ fn after_an_empty_restart_the_holder_is_notified_and_a_waiter_acquires() {
 }
 
 #[test]
-fn after_an_empty_restart_all_holders_are_notified_before_their_next_renewal() {
+fn empty_restart_notifies_all_holders_before_the_next_renewal() {
     let server = Server::start();
     // A renewal comes after three minutes.
     let lease = Duration::from_secs(600);
@@ -525,7 +525,7 @@ fn after_an_empty_restart_all_holders_are_notified_before_their_next_renewal() {
 }
 
 #[test]
-fn an_empty_restart_is_noticed_although_the_run_id_query_was_late_once() {
+fn empty_restart_is_noticed_despite_a_late_run_id_query() {
     let world = World::new();
     let client = built(world.builder().watchdog_lease(Duration::from_secs(600)));
     let late = world.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply);
@@ -878,7 +878,7 @@ fn refused_credentials_are_an_error_without_the_password() {
 }
 
 #[test]
-fn a_password_that_changes_under_a_client_is_an_error_and_no_hang() {
+fn changed_password_under_a_client_is_an_error_and_no_hang() {
     let world = World::new();
     let client = world.patient();
     assert_usable(&client, "a");

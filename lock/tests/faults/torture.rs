@@ -66,7 +66,7 @@ fn exclusion_holds_under_any_schedule_of_faults() {
 }
 
 #[test]
-fn sixty_four_threads_of_one_client_exclude_each_other_under_any_schedule_of_faults() {
+fn sixty_four_client_threads_stay_exclusive_under_faults() {
     torture(&Crowd { clients: 1, threads: 64, wait: TIMEOUT * 8, longest_stay: 300 });
 }
 

@@ -14,7 +14,7 @@ use wheellock_fixture::{Server, wait_until};
 const JAVA: &str = "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:42";
 
 on_all_stores! {
-    fn the_holder_is_the_owner_of_the_guard_and_nobody_once_it_is_released(world: &World) {
+    fn holder_is_the_guard_owner_and_none_after_release(world: &World) {
         let client = world.client();
         let lock = client.lock("a");
         assert_eq!(lock.holder().unwrap(), None);
@@ -99,7 +99,7 @@ fn labelled(server: &Server, label: &str) -> Client {
 }
 
 #[test]
-fn a_holder_elsewhere_is_shown_with_its_label_and_for_how_long_it_holds() {
+fn remote_holder_is_shown_with_label_and_hold_duration() {
     let server = Server::start();
     let (holder, other) = (labelled(&server, "billing on db3"), labelled(&server, "operator"));
     let began = now();

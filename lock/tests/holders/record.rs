@@ -15,7 +15,7 @@ fn is_there(server: &Server, key: &str) -> bool {
 }
 
 #[test]
-fn it_is_there_while_the_client_holds_a_lock_and_goes_with_the_client() {
+fn record_exists_while_a_lock_is_held_and_ends_with_the_client() {
     let server = Server::start();
     let client = built(Client::builder().url(&server.url()));
     let key = record_of(&client);
@@ -51,7 +51,7 @@ fn a_program_that_holds_a_lock_for_a_moment_leaves_none() {
 }
 
 #[test]
-fn without_the_permission_there_is_one_warning_and_nothing_else_changes() {
+fn missing_record_permission_warns_once_and_locks_still_work() {
     let server = Server::start();
     let user = limited_user(&server, &["resetkeys", "~orders:*", "~redisson_lock__channel:*"]);
     let client = built(Client::builder().url(&user));

@@ -77,7 +77,7 @@ on_all_stores! {
         assert!(many.is_asked() && fenced.is_asked());
     }
 
-    fn a_future_is_ready_when_the_lock_is_asked_for_or_the_guard_is_gone(world: &World) {
+    fn revocation_future_is_ready_on_a_request_or_a_released_guard(world: &World) {
         let (client, other) = (world.client(), world.client());
         let mut context = Context::from_waker(Waker::noop());
         let guard = client.lock("a").lock().unwrap();
@@ -116,7 +116,7 @@ on_all_stores! {
         assert!(other.lock("a").try_lock_for(SOON).unwrap().is_some());
     }
 
-    fn a_lock_that_was_asked_for_goes_to_no_other_thread_of_its_client(world: &World) {
+    fn requested_lock_is_not_handed_to_another_local_thread(world: &World) {
         let (client, other) = (world.client(), world.client());
         let (lock, theirs) = (client.lock("a").sendable(), other.lock("a").sendable());
         let guard = lock.lock().unwrap();

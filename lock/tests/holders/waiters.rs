@@ -20,7 +20,7 @@ fn labelled(server: &Server, label: &str) -> Client {
 }
 
 #[test]
-fn each_client_that_waits_counts_once_and_each_thread_of_this_one() {
+fn waiters_count_each_local_thread_and_each_remote_client_once() {
     let server = server();
     let (holder, first, second) =
         (labelled(&server, "holder"), labelled(&server, "first"), labelled(&server, "second"));

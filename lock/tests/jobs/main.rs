@@ -245,7 +245,7 @@ on_all_stores! {
         assert_eq!(job(&client).runs().unwrap().len(), 99);
     }
 
-    fn a_run_that_was_begun_belongs_to_no_thread_and_ends_when_it_is_told(world: &World) {
+    fn begun_run_belongs_to_no_thread_and_ends_by_finish_or_drop(world: &World) {
         let [client, other] = [world.client(), world.client()];
         let RunStart::Begun(run) = job(&client).begin("noon", Wait::none()).unwrap() else { panic!() };
         assert!(run.is_held() && run.check().is_ok());
@@ -283,7 +283,7 @@ on_all_stores! {
 }
 
 #[test]
-fn a_slot_is_forgotten_after_the_retention_and_tokens_grow_all_the_same() {
+fn slot_is_forgotten_after_retention_and_tokens_still_increase() {
     let world = InMemory::new();
     let job = job(&world.client());
     let RunOutcome::Ran(token) = succeed(&job, "noon").unwrap() else { panic!() };
@@ -295,7 +295,7 @@ fn a_slot_is_forgotten_after_the_retention_and_tokens_grow_all_the_same() {
 }
 
 #[test]
-fn a_run_is_renewed_and_one_that_stood_still_for_too_long_learns_it() {
+fn run_is_renewed_and_a_long_pause_is_reported_as_lost() {
     let world = InMemory::new();
     let job = job(&world.client());
     let outcome = job.run_once("noon", |run| {

@@ -100,7 +100,7 @@ on_all_stores! {
         }
     }
 
-    fn a_term_that_is_lost_says_so_and_the_candidate_campaigns_again(world: &World) {
+    fn lost_term_reports_reason_and_candidate_campaigns_again(world: &World) {
         let client = world.client();
         let campaign = campaign(&client);
         let term = campaign.next_term().unwrap();
@@ -113,7 +113,7 @@ on_all_stores! {
         assert!(campaign.next_term().unwrap().number() > number);
     }
 
-    fn a_term_that_nobody_takes_is_followed_by_another_when_it_is_lost(world: &World) {
+    fn lost_unclaimed_term_is_followed_by_new_term(world: &World) {
         let client = world.client();
         let campaign = campaign(&client);
         for _ in 0..3 {
@@ -126,7 +126,7 @@ on_all_stores! {
         assert!(campaign.next_term().unwrap().is_leader());
     }
 
-    fn a_callback_leads_on_the_campaigns_thread_and_its_end_or_panic_ends_the_term(world: &World) {
+    fn callback_return_or_panic_on_campaign_thread_ends_term(world: &World) {
         let [client, other] = [world.client(), world.client()];
         let (tell, told) = bounded(9);
         let mut times = 0;
@@ -153,7 +153,7 @@ on_all_stores! {
         assert_eq!(told.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected), "it has ended");
     }
 
-    fn a_campaign_that_stops_and_waits_leads_until_its_work_has_ended(world: &World) {
+    fn stop_and_wait_keeps_leadership_until_callback_ends(world: &World) {
         let [client, other] = [world.client(), world.client()];
         let (tell, told) = bounded(1);
         let (go_on, gone_on) = bounded::<()>(0);
@@ -188,7 +188,7 @@ on_all_stores! {
         assert!(first.stop_and_wait(Duration::ZERO), "it has ended");
     }
 
-    fn a_term_that_a_program_has_taken_is_waited_for_and_an_untaken_one_is_dropped(world: &World) {
+    fn stop_and_wait_waits_for_claimed_but_not_unclaimed_term(world: &World) {
         let client = world.client();
         let first = campaign(&client);
         let term = first.next_term().unwrap();
@@ -210,7 +210,7 @@ on_all_stores! {
         assert!(waiting(&client).stop_and_wait(Duration::ZERO));
     }
 
-    fn a_callback_that_stops_its_own_campaign_does_not_wait_for_itself(world: &World) {
+    fn stop_and_wait_inside_own_callback_returns_without_waiting(world: &World) {
         let client = world.client();
         let own: Arc<OnceLock<Campaign>> = Arc::default();
         let (tell, told) = bounded(1);
@@ -366,7 +366,7 @@ fn a_leader_that_dies_is_followed_within_its_lease() {
 }
 
 #[test]
-fn a_leader_that_resigns_waits_a_second_before_it_campaigns_again() {
+fn resigned_leader_waits_a_second_before_next_campaign() {
     let world = InMemory::new();
     let client = world.client();
     let campaign = campaign(&client);
@@ -382,7 +382,7 @@ fn a_leader_that_resigns_waits_a_second_before_it_campaigns_again() {
 }
 
 #[test]
-fn a_campaign_outlasts_a_server_that_goes_away_and_its_thread_ends_with_it() {
+fn campaign_survives_server_outage_and_thread_ends_on_drop() {
     let server = Server::start();
     let client = Client::builder()
         .url(&server.url())

@@ -63,7 +63,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn a_dropped_guard_of_every_kind_returns_while_the_server_is_stopped() {
+fn drop_of_every_guard_kind_returns_while_server_is_stopped() {
     let server = server();
     for (kind, take) in KINDS {
         let client = built(builder(&server));
@@ -159,7 +159,7 @@ fn a_dropped_red_guard_returns_while_all_servers_are_stopped() {
 }
 
 #[test]
-fn a_client_that_waits_on_drop_has_released_when_the_guard_is_dropped() {
+fn guard_drop_with_wait_on_drop_returns_after_release() {
     let server = server();
     for (kind, take) in KINDS {
         let client = built(builder(&server).wait_on_drop(true));
@@ -194,7 +194,7 @@ fn the_renewal_thread_reads_what_no_call_reads() {
 }
 
 #[test]
-fn a_dropped_nested_guard_sends_nothing_and_the_last_one_releases() {
+fn nested_guard_drop_sends_nothing_and_last_guard_releases() {
     let server = Server::start();
     let client = built(builder(&server));
     let lock = client.lock("a");
@@ -242,7 +242,7 @@ fn a_try_lock_right_after_a_drop_succeeds_10_000_times() {
 }
 
 #[test]
-fn a_try_lock_right_after_a_drop_succeeds_although_the_server_forgets_its_scripts() {
+fn try_lock_after_guard_drop_succeeds_despite_script_flush() {
     let server = Server::start();
     let client = built(builder(&server));
     let mut connection = server.connection();
@@ -303,7 +303,7 @@ fn a_try_lock_right_after_a_drop_succeeds_on_a_slow_link() {
 }
 
 #[test]
-fn a_thread_that_waits_for_another_to_drop_gets_the_lock_at_its_first_try() {
+fn first_try_lock_succeeds_after_drop_on_second_thread() {
     let server = Server::start();
     let client = &built(builder(&server));
     let (dropped, is_dropped) = crossbeam_channel::bounded(0);
@@ -354,7 +354,7 @@ fn a_release_that_an_unread_reply_refuses_is_sent_again() {
 }
 
 #[test]
-fn a_release_whose_connection_ends_before_its_reply_is_sent_again() {
+fn release_is_resent_when_connection_ends_before_reply() {
     let faults = [
         Fault::DropRequest,
         Fault::CutRequestAfter(9),
@@ -417,7 +417,7 @@ fn a_lock_that_only_a_dropped_guard_holds_is_never_called_busy() {
 }
 
 #[test]
-fn a_lock_that_another_client_holds_is_busy_whatever_was_released() {
+fn lock_held_by_second_client_stays_busy_after_own_releases() {
     let world = World::new();
     let client = world.client();
     drop(client.lock("a").lock().unwrap());

@@ -81,7 +81,7 @@ fn a_leased_grant_that_comes_too_late_leaves_no_key_behind() {
 }
 
 #[test]
-fn a_timed_wait_whose_first_try_stalled_still_gets_the_lock_when_it_is_released() {
+fn timed_wait_with_stalled_first_try_gets_lock_on_release() {
     let server = Server::start();
     let [holder, waiter] = [(); 2].map(|()| Client::connect(&server.url()).unwrap());
     let guard = holder.lock("a").lock().unwrap();
@@ -119,7 +119,7 @@ fn a_shutdown_ends_a_wait_that_is_trying_to_reach_the_server() {
 }
 
 #[test]
-fn a_shutdown_names_the_release_that_another_thread_is_still_sending() {
+fn shutdown_report_names_release_in_flight_on_second_thread() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let client = connect(&proxy.url());
@@ -439,7 +439,7 @@ fn a_second_shutdown_names_what_the_first_has_not_released_yet() {
     any(feature = "metrics", feature = "tracing"),
     ignore = "these read the clock before a release begins; runs with the default features"
 )]
-fn a_shutdown_names_what_a_thread_has_begun_to_release_and_not_sent_yet() {
+fn shutdown_report_names_release_begun_but_not_yet_sent() {
     let locks = shut_down_during(1, |client, arm| {
         let guard = client.lock("a").lock().unwrap();
         arm();

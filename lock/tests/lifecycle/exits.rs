@@ -163,7 +163,7 @@ fn a_process_that_exits_or_is_killed_after_a_drop_has_released() {
 }
 
 #[test]
-fn a_process_that_ends_with_eight_unread_replies_of_a_stalled_server_has_released() {
+fn process_end_releases_despite_eight_unread_stalled_replies() {
     let server = Server::start();
     for (run, role) in ends().enumerate() {
         let mut child = Run::start(role, &server.url(), MAX_UNREAD, &[]);
@@ -176,7 +176,7 @@ fn a_process_that_ends_with_eight_unread_replies_of_a_stalled_server_has_release
 }
 
 #[test]
-fn a_process_that_ends_after_the_server_forgot_its_scripts_has_released() {
+fn process_end_releases_after_server_script_flush() {
     let server = Server::start();
     let permits = Client::connect(&server.url()).unwrap().expirable_semaphore("permits");
     permits.try_set_permits(2).unwrap();
@@ -192,7 +192,7 @@ fn a_process_that_ends_after_the_server_forgot_its_scripts_has_released() {
 }
 
 #[test]
-fn a_process_that_ends_while_64_threads_are_active_has_released_what_was_dropped() {
+fn process_end_with_64_active_threads_releases_dropped_guards() {
     let server = Server::start();
     for (run, role) in ends().enumerate() {
         let mut child = Run::start(role, &server.url(), MAX_UNREAD, &[("THREADS", "64")]);
@@ -224,7 +224,7 @@ fn ids(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_process_that_ends_after_the_server_has_closed_its_idle_connection_has_released() {
+fn process_end_releases_after_server_closed_idle_connection() {
     let server = Server::builder().argument("--timeout", "1").start();
     for (run, role) in ends().take(runs().div_ceil(4)).enumerate() {
         let mut child = Run::start(role, &server.url(), 2, &[]);

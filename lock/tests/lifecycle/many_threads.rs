@@ -120,7 +120,7 @@ fn start(server: &Server) -> TestProcess {
 }
 
 #[test]
-fn of_a_process_stopped_past_its_lease_no_thread_believes_and_all_go_on_afterwards() {
+fn threads_of_process_stopped_past_lease_see_loss_and_recover() {
     let server = Server::start();
     let client = connect(&server);
     let mut stopped = start(&server);
@@ -145,7 +145,7 @@ fn of_a_process_stopped_past_its_lease_no_thread_believes_and_all_go_on_afterwar
 }
 
 #[test]
-fn the_lock_of_a_process_killed_among_its_threads_is_free_within_its_lease() {
+fn lock_of_killed_multithreaded_process_is_free_within_lease() {
     let server = Server::start();
     let client = connect(&server);
     for _ in 0..3 {

@@ -19,7 +19,7 @@ fn client(url: &str) -> Client {
 }
 
 #[test]
-fn threads_that_take_turns_never_find_the_lock_of_a_dropped_guard_held() {
+fn alternating_threads_never_find_lock_held_after_guard_drop() {
     let server = Server::start();
     let (tries, again) = take_in_turn(&client(&server.url()), &server, 10_000, 0);
     println!("two threads: {again} second questions in {tries} tries");

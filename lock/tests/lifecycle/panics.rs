@@ -79,7 +79,7 @@ fn without_the_renewal_thread_only_watched_holds_are_lost() {
 }
 
 #[test]
-fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_taken() {
+fn repeated_clock_panics_end_and_refuse_all_watched_holds() {
     let clock = Arc::new(Fragile::default());
     let memory = Memory::with_clock(clock.clone());
     let client = built(Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600));
@@ -326,7 +326,7 @@ fn a_panic_in_a_release_round_keeps_the_releases_pending() {
 }
 
 #[test]
-fn what_a_semaphore_grants_to_a_thread_that_panics_is_given_back() {
+fn semaphore_permits_granted_to_panicking_thread_are_returned() {
     type Take = fn(&Semaphore) -> Result<(), Error>;
     // And how many permits are left of two when it does not panic.
     let takes: [(&str, Take, i64); 3] = [
@@ -587,7 +587,7 @@ impl Clock for Counted {
 }
 
 #[test]
-fn a_red_lock_asks_for_no_missing_member_after_a_release_that_panicked() {
+fn red_lock_requests_no_missing_member_after_panicked_release() {
     let clock = Arc::new(Counted::default());
     let clients: Vec<Client> = (0..3)
         .map(|_| built(Client::builder().in_memory(&Memory::with_clock(clock.clone()))))

@@ -137,7 +137,7 @@ fn take(client: &Client) {
 }
 
 #[test]
-fn a_killed_holders_lock_goes_to_a_waiter_in_another_process_within_its_lease() {
+fn lock_of_killed_holder_goes_to_waiter_process_within_lease() {
     let server = Server::start();
     let mut holder = child("hold", &server, &[]);
     holder.wait_for_line("holds", LIMIT);
@@ -159,7 +159,7 @@ fn a_killed_holders_lock_goes_to_a_waiter_in_another_process_within_its_lease() 
 }
 
 #[test]
-fn a_killed_holders_lock_lives_no_longer_than_the_longest_lease_of_its_nested_holds() {
+fn lock_of_killed_holder_expires_within_longest_nested_lease() {
     let server = Server::start();
     let mut holder = child("hold nested", &server, &[]);
     holder.wait_for_line("holds", LIMIT);
@@ -203,7 +203,7 @@ fn be_stopped(client: &Client) {
 }
 
 #[test]
-fn a_process_stopped_past_its_lease_knows_at_once_that_it_holds_nothing_and_spoils_nothing() {
+fn process_stopped_past_lease_sees_loss_and_spares_new_owner() {
     let server = Server::start();
     let mut stopped = child("be stopped", &server, &[]);
     let line = stopped.wait_for_line("holds", LIMIT);
@@ -239,7 +239,7 @@ fn leave_a_channel(client: &Client) {
 }
 
 #[test]
-fn a_process_that_is_stopped_again_and_again_unsubscribes_all_the_same() {
+fn repeatedly_stopped_process_still_unsubscribes() {
     let server = Server::start();
     let listeners = || {
         let channel = ["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"];
@@ -480,7 +480,7 @@ const THREADS: usize = 4;
 const KILLS: usize = 8;
 
 #[test]
-fn processes_that_are_killed_at_random_never_spoil_a_plain_counter() {
+fn random_process_kills_never_corrupt_locked_counter() {
     let mut random = Random::new();
     let seed = random.seed;
     println!("WHEELLOCK_SEED={seed}");

@@ -9,7 +9,7 @@ use wheellock::{
 };
 
 #[test]
-fn what_is_held_and_what_makes_it_can_be_used_after_a_caught_panic() {
+fn guards_locks_and_clients_are_unwind_safe() {
     fn check<T: UnwindSafe + RefUnwindSafe>() {}
     check::<Client>();
     check::<ClientBuilder>();

@@ -37,7 +37,7 @@ fn an_error_can_be_passed_on_as_any_other() {
 }
 
 #[test]
-fn a_name_that_is_empty_or_too_long_is_refused_and_nothing_is_sent() {
+fn empty_or_too_long_name_is_refused_without_a_request() {
     let world = World::new();
     let client = world.client();
     let mut monitor = world.server.monitor();
@@ -312,7 +312,7 @@ fn assert_names_all_schemes(reason: &str) {
 }
 
 #[test]
-fn an_unknown_url_parameter_is_an_error_that_lists_the_known_ones() {
+fn unknown_url_parameter_error_lists_the_known_parameters() {
     for (parameter, name) in [
         ("timeout=5s", "timeout"),
         ("protocol=3", "protocol"),

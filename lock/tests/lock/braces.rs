@@ -54,7 +54,7 @@ on_all_stores! {
         }
     }
 
-    fn a_wait_for_permits_does_not_hold_up_those_of_the_name_in_braces(world: &World) {
+    fn permit_wait_does_not_block_permits_of_the_braced_name(world: &World) {
         let client = world.client();
         let [plain, braced] = ["x", "{x}"].map(|name| client.semaphore(name));
         assert!(braced.try_set_permits(1).unwrap());
@@ -89,7 +89,7 @@ on_all_stores! {
         assert_refused(&client.fenced_lock("{x}").last_token());
     }
 
-    fn a_client_refuses_the_second_of_two_names_with_one_set_of_leases(world: &World) {
+    fn client_refuses_the_second_name_of_a_shared_lease_set(world: &World) {
         let client = world.client();
         assert!(client.expirable_semaphore("x").try_set_permits(1).unwrap());
         assert_refused(&client.expirable_semaphore("{x}").try_set_permits(1));

@@ -27,7 +27,7 @@ fn is_free_for_another_thread(client: &Client, name: &str) -> bool {
 }
 
 on_every_road! {
-    fn a_held_lock_is_a_hash_with_one_owner_and_a_time_to_live_of_at_most_the_lease(world: &World) {
+    fn held_lock_is_a_hash_of_the_owner_with_ttl_up_to_the_lease(world: &World) {
         let client = world.client();
         let guard = client.lock("orders:42").lock().unwrap();
         assert_eq!(world.fields("orders:42"), [(guard.owner().to_owned(), "1".to_owned())]);
@@ -38,7 +38,7 @@ on_every_road! {
         assert!(!world.is_there("orders:42"));
     }
 
-    fn nesting_counts_up_and_down_and_the_last_unlock_deletes_the_key(world: &World) {
+    fn nesting_changes_the_count_and_last_unlock_deletes_the_key(world: &World) {
         let client = world.client();
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
@@ -292,7 +292,7 @@ on_every_road! {
 }
 
 #[test]
-fn the_last_unlock_publishes_0_on_redissons_channel_and_a_nested_one_nothing() {
+fn only_the_last_unlock_publishes_0_on_the_redisson_channel() {
     let server = Server::start();
     let mut listener = server.connection();
     drop(listener.command(&["SUBSCRIBE", "redisson_lock__channel:{a}"]));

@@ -71,7 +71,7 @@ on_all_stores! {
         assert_eq!(client.holds().iter().filter(|hold| hold.watched).count(), 1);
     }
 
-    fn a_watched_hold_that_was_leased_stays_watched_until_that_guard_is_gone(world: &World) {
+    fn leased_hold_stays_watched_until_the_watching_guard_is_gone(world: &World) {
         let client = world.client();
         for (kind, lock) in kinds(&client) {
             let guard = lock.with_lease(MINUTE * 10).lock().unwrap();
@@ -147,7 +147,7 @@ fn an_extended_hold_ends_by_the_new_lease_on_a_manual_clock() {
 }
 
 #[test]
-fn what_is_watched_lasts_until_its_guard_is_gone_on_a_manual_clock() {
+fn watched_hold_lasts_until_guard_release_on_a_manual_clock() {
     let world = InMemory::new();
     let client = world.client_with_lease(SECOND * 30);
     let guard = client.lock("a").with_lease(SECOND * 25).lock().unwrap();
@@ -186,7 +186,7 @@ fn an_extension_without_a_reply_leaves_the_hold_as_it_was() {
 /// The server has the new lease, and the client has heard nothing of it: when the old lease is over,
 /// the lock is released.
 #[test]
-fn a_hold_that_ends_after_an_extension_without_a_reply_leaves_no_key() {
+fn hold_ending_after_an_unanswered_extension_leaves_no_key() {
     let world = Proxied::new();
     let client = world.retrying();
     let guard = client.lock("a").with_lease(SECOND).lock().unwrap();

@@ -75,7 +75,7 @@ on_both_stores! {
         assert!(is_wrong_type(&wrong, "app:text"), "{wrong}");
     }
 
-    fn with_its_prefix_a_name_may_be_too_long_and_without_one_it_may_not_be_empty(world: &World) {
+    fn too_long_or_empty_name_with_a_prefix_is_refused(world: &World) {
         let client = world.client();
         let long = "x".repeat(64 * 1024);
         assert!(client.with_prefix("").lock(&long).try_lock().unwrap().is_some());
@@ -140,7 +140,7 @@ fn seen(server: &Server, prefix: &str, kind: &Kind, name: &str) -> (Vec<String>,
 }
 
 #[test]
-fn every_key_and_channel_has_the_prefix_and_all_of_one_lock_are_of_one_slot() {
+fn keys_and_channels_have_the_prefix_and_share_a_slot_per_lock() {
     for prefix in ["app:", "{app}:"] {
         for name in ["7", "{7}:x"] {
             let full = format!("{prefix}{name}");

@@ -99,7 +99,7 @@ on_all_stores! {
         });
     }
 
-    fn a_non_reentrant_lock_that_is_held_is_an_error_for_its_thread_and_busy_for_others(world: &World) {
+    fn held_non_reentrant_lock_fails_owner_and_is_busy_for_rivals(world: &World) {
         let client = world.client();
         let lock = client.non_reentrant_lock("a");
         let guard = lock.lock().unwrap();
@@ -143,7 +143,7 @@ on_all_stores! {
         assert!(is_free(&lock));
     }
 
-    fn a_thread_that_waits_for_its_own_simple_lock_gets_it_after_the_lease(world: &World) {
+    fn thread_waiting_for_its_own_simple_lock_acquires_after_lease(world: &World) {
         let client = world.client();
         let lock = client.simple_lock("a").with_lease(Duration::from_secs(1));
         let first = lock.lock().unwrap();
@@ -267,7 +267,7 @@ on_all_stores! {
 }
 
 #[test]
-fn a_try_of_a_named_owner_waits_for_the_answer_to_another_of_its_threads() {
+fn named_owner_try_waits_for_reply_to_its_concurrent_acquire() {
     let world = crate::common::World::new();
     let client = world.patient();
     let lock = client.lock("a").with_owner("request 7");
@@ -325,7 +325,7 @@ fn asked_and_unlocked<G: Guard>(lock: &Lock<G>) {
 }
 
 #[test]
-fn every_guard_of_a_lock_can_be_asked_and_unlocked_by_code_that_does_not_know_which_it_is() {
+fn generic_code_can_query_and_unlock_every_lock_guard() {
     let client = Client::in_memory();
     asked_and_unlocked(&client.lock("a"));
     asked_and_unlocked(&client.fenced_lock("a"));
@@ -381,7 +381,7 @@ fn waiters_of_one_client_poll_a_spin_lock_as_one() {
 }
 
 #[test]
-fn a_guard_that_is_granted_while_the_last_other_one_goes_is_held() {
+fn guard_granted_during_release_of_the_last_guard_is_held() {
     let world = crate::common::World::new();
     let client = world.patient();
     let draw = include_str!("../../src/ops/scripts/draw_token.lua");

@@ -155,7 +155,7 @@ fn enter_often<G: Guard>(
 }
 
 on_both_stores! {
-    fn with_timeouts_and_cancellations_never_two_threads_of_a_client_are_inside(world: &World) {
+    fn timeouts_and_cancellations_keep_threads_mutually_exclusive(world: &World) {
         const TIMES: u64 = 30;
         let client = world.client();
         let (section, ends) = (Section::default(), Ends::default());
@@ -204,7 +204,7 @@ on_both_stores! {
         }
     }
 
-    fn threads_that_use_one_name_by_several_kinds_of_locks_are_never_inside_together(world: &World) {
+    fn mixed_lock_kinds_of_a_name_keep_threads_mutually_exclusive(world: &World) {
         const TIMES: u64 = 4;
         let client = world.client();
         let (section, ends) = (Section::default(), Ends::default());

@@ -33,7 +33,7 @@ fn kinds(client: &Client) -> Vec<(&'static str, Lock, Lock)> {
 }
 
 on_all_stores! {
-    fn a_release_before_the_shortest_hold_is_over_leaves_the_rest_of_it(world: &World) {
+    fn release_before_min_hold_ends_keeps_the_lock_for_the_rest(world: &World) {
         let client = world.client();
         for (kind, lock, rival) in kinds(&client) {
             for dropped in [false, true] {
@@ -188,7 +188,7 @@ fn waiters_have_the_lock_when_the_shortest_hold_is_over() {
 }
 
 #[test]
-fn nothing_renews_a_hold_that_is_kept_and_it_ends_on_a_manual_clock() {
+fn kept_hold_is_not_renewed_and_ends_on_a_manual_clock() {
     let world = InMemory::new();
     let client = world.client();
     let lock = client.lock("a").with_min_hold(SECOND * 50);
@@ -206,7 +206,7 @@ fn nothing_renews_a_hold_that_is_kept_and_it_ends_on_a_manual_clock() {
 }
 
 #[test]
-fn a_release_whose_reply_is_lost_keeps_the_lock_and_a_copy_prolongs_nothing() {
+fn release_with_lost_reply_keeps_min_hold_and_copy_adds_no_time() {
     let world = Proxied::new();
     let client = world.retrying();
     let lock = client.lock("a").with_min_hold(SECOND * 600);

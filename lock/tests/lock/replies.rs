@@ -536,7 +536,7 @@ fn the_scripts_that_end_a_fair_hold_or_leave_its_queue() {
 }
 
 #[test]
-fn a_copy_of_a_force_release_does_nothing_after_a_later_call_of_its_sequence() {
+fn force_release_copy_after_a_later_call_has_no_effect() {
     let server = Server::start();
     server.command(&["HSET", "a", "mode", "read", A, "1"]);
     server.command(&["SET", "text", A]);

@@ -48,7 +48,7 @@ on_all_stores! {
         }
     }
 
-    fn a_wait_for_a_lock_that_the_same_thread_has_ends_when_another_releases_it(world: &World) {
+    fn sendable_wait_in_the_holder_thread_ends_on_release_elsewhere(world: &World) {
         let client = world.client();
         for lock in each_exclusive_kind(&client) {
             let guard = lock.lock().unwrap();
@@ -131,7 +131,7 @@ on_all_stores! {
         guard.unlock().unwrap();
     }
 
-    fn a_read_and_a_write_lock_of_one_name_are_no_sendable_multi_lock(world: &World) {
+    fn read_and_write_lock_of_a_name_form_no_sendable_multi_lock(world: &World) {
         let client = world.client();
         let prices = client.read_write_lock("prices");
         let both = client.multi_lock(&[&prices.read_lock(), &prices.write_lock()]);

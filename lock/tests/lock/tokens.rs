@@ -111,7 +111,7 @@ fn each_use_of_a_cached_lock_has_a_token_of_its_own() {
 }
 
 #[test]
-fn tokens_go_on_from_those_of_redisson_and_grow_when_the_counter_is_lost() {
+fn tokens_continue_from_redisson_and_grow_after_counter_loss() {
     const COUNTER: &str = "redisson_lock_token:{a}";
     const HIGH: u64 = 8_000_000_000_000_000;
     let server = Server::start();

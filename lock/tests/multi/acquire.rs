@@ -364,7 +364,7 @@ fn waiting_for_a_missing_lock_asks_the_server_seldom() {
 }
 
 #[test]
-fn a_member_that_expired_before_the_last_grant_fails_the_acquire() {
+fn member_expired_before_last_grant_fails_multi_acquire() {
     // The server's own address must come before that of the proxy before it.
     let in_order =
         |world: &crate::common::World| world.server.address().port() < world.proxy.address().port();
@@ -470,7 +470,7 @@ fn when_one_lock_is_lost_the_others_are_released() {
 }
 
 #[test]
-fn the_locks_of_one_server_are_released_when_another_does_not_answer() {
+fn multi_lock_is_released_when_a_member_server_is_unreachable() {
     let (gone, well) = (InMemory::new(), InMemory::new());
     let (one, other) = (gone.client(), well.client());
     let guard = over(&[one.lock("a"), other.lock("b")]).lock().unwrap();

@@ -65,7 +65,7 @@ fn when_he_has_b_and_the_server_of_a_hangs(
 }
 
 #[test]
-fn no_lock_is_kept_for_long_while_the_server_of_an_earlier_one_hangs() {
+fn multi_lock_releases_lock_soon_while_earlier_server_hangs() {
     let error = when_he_has_b_and_the_server_of_a_hangs(
         |both| both.lock().map(drop),
         |second| {
@@ -94,7 +94,7 @@ fn a_cancelled_wait_says_so_although_a_server_hangs() {
 }
 
 #[test]
-fn a_timed_wait_does_not_wait_for_releases_that_are_not_answered() {
+fn timed_wait_does_not_wait_for_unanswered_releases() {
     let [first, second] = in_order();
     let (one, other) =
         (client_of(&first, Duration::from_secs(3)), client_of(&second, Duration::from_secs(3)));
@@ -131,7 +131,7 @@ fn a_timed_wait_does_not_wait_for_releases_that_are_not_answered() {
 }
 
 #[test]
-fn many_locks_of_a_hanging_server_are_released_in_the_time_of_one() {
+fn many_locks_of_hanging_server_release_in_time_of_single_lock() {
     let server = Server::start();
     let client = client_of(&server, TIMEOUT);
     let names: Vec<String> = (0..20).map(|number| format!("a{number}")).collect();
@@ -159,7 +159,7 @@ fn many_locks_of_a_hanging_server_are_released_in_the_time_of_one() {
 }
 
 #[test]
-fn kinds_that_exclude_each_other_on_one_key_are_an_error_and_no_wait() {
+fn conflicting_lock_kinds_on_same_key_fail_without_waiting() {
     let client = Client::in_memory();
     let (lock, both) = (client.lock("a"), client.read_write_lock("a"));
     let (read, write, simple) = (both.read_lock(), both.write_lock(), client.simple_lock("a"));

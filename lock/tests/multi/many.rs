@@ -184,7 +184,7 @@ fn too_many_names_and_none_are_errors() {
 
 /// A rival in another client never has one of the names at the same time.
 #[test]
-fn threads_of_two_clients_that_lock_overlapping_names_exclude_each_other_and_all_end() {
+fn overlapping_lock_many_of_two_clients_is_exclusive_and_ends() {
     const NAMES: usize = 40;
     const ROUNDS: usize = 60;
     let server = Server::start();
@@ -304,7 +304,7 @@ fn a_release_of_this_client_that_is_on_its_way_is_no_refusal() {
 }
 
 #[test]
-fn each_hold_is_the_calling_threads_whoever_has_sent_its_request() {
+fn batched_hold_belongs_to_calling_thread_not_to_sender() {
     let world = ProxyWorld::new();
     let client = world.patient();
     client.lock_many(&names(2)).lock().unwrap().unlock().unwrap();
@@ -343,7 +343,7 @@ fn each_hold_is_the_calling_threads_whoever_has_sent_its_request() {
 }
 
 #[test]
-fn the_release_of_one_lock_of_many_waits_no_longer_than_that_of_a_lock() {
+fn guard_of_single_lock_from_lock_many_drops_without_waiting() {
     let world = ProxyWorld::new();
     let client = world.patient();
     let rival = world.rival();
@@ -396,7 +396,7 @@ fn nested_locks_are_acquired_within_the_time() {
 }
 
 #[test]
-fn a_few_locks_that_are_hardly_ever_free_at_one_time_are_acquired() {
+fn lock_many_acquires_locks_rarely_free_together() {
     let memory = Memory::new();
     let is_over = AtomicBool::new(false);
     let names = ["a", "b", "c", "d"];

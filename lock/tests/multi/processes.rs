@@ -117,7 +117,7 @@ fn what_a_killed_process_held_is_free_when_its_lease_ends() {
 }
 
 #[test]
-fn a_process_that_is_killed_amid_acquires_and_releases_leaves_leases_and_no_more() {
+fn process_killed_amid_acquires_and_releases_leaves_only_leases() {
     for number in 0..5 {
         let server = Server::start();
         let mut killed = child("be killed amid acquires", &server);
@@ -134,7 +134,7 @@ fn a_process_that_is_killed_amid_acquires_and_releases_leaves_leases_and_no_more
 }
 
 #[test]
-fn a_process_that_was_stopped_beyond_its_leases_knows_and_takes_nothing_from_the_next_owner() {
+fn process_stopped_past_leases_reports_loss_and_spares_owner() {
     let server = Server::start();
     let rival = Client::connect(&server.url()).unwrap();
     let mut stopped = child("be stopped", &server);

@@ -45,7 +45,7 @@ mod unix {
     use super::*;
 
     #[test]
-    fn a_unix_socket_s_query_names_database_user_and_password_and_nothing_else() {
+    fn unix_url_query_accepts_only_database_user_and_password() {
         let server = Server::builder().user(&crate::common::user::RULE).unix_socket().start();
         let path = server.unix_socket().display();
         for scheme in ["unix", "redis+unix", "UNIX"] {
@@ -64,7 +64,7 @@ mod unix {
     }
 
     #[test]
-    fn credentials_from_a_callback_are_asked_for_at_a_unix_socket_too() {
+    fn unix_socket_connection_uses_credentials_callback() {
         let server = Server::builder().user(&crate::common::user::RULE).unix_socket().start();
         let url = format!("unix://{}?user=nobody&pass=wrong", server.unix_socket().display());
         let builder = Client::builder().url(&url);
@@ -84,7 +84,7 @@ mod unix {
     }
 
     #[test]
-    fn a_password_in_a_unix_socket_s_query_may_have_any_letters_and_is_the_default_user_s_alone() {
+    fn unix_url_password_is_percent_decoded_for_default_user() {
         let socket = |password: &str| {
             Server::builder().argument("--requirepass", password).unix_socket().start()
         };

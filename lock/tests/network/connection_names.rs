@@ -52,7 +52,7 @@ fn each_connection_has_the_name_of_its_client() {
 }
 
 #[test]
-fn a_user_who_may_name_no_connection_is_refused_once_without_a_warning() {
+fn user_without_setname_right_is_refused_once_without_warning() {
     let server = server();
     let rule = ["ACL", "SETUSER", "family", "-client|setname"];
     assert_eq!(server.command(&rule).text(), "OK");

@@ -161,7 +161,7 @@ fn renewals_move_off_a_connection_that_lost_its_authentication() {
 }
 
 #[test]
-fn a_callback_that_fails_or_panics_is_a_connect_that_failed_and_passes() {
+fn credentials_failure_or_panic_fails_connect_and_is_retried() {
     let world = World::new();
     for (answer, reason) in
         [(Answer::Fails, "the vault is sealed"), (Answer::Panics, "it panicked")]
@@ -200,7 +200,7 @@ fn a_callback_that_fails_or_panics_is_a_connect_that_failed_and_passes() {
 }
 
 #[test]
-fn a_password_that_is_refused_is_asked_for_again_while_a_call_has_patience() {
+fn refused_password_is_requested_again_before_call_deadline() {
     let world = World::new();
     let vault = Vault::new("password");
     let client = crate::common::built(vault.opens(world.builder()).command_timeout(SOON));
@@ -216,7 +216,7 @@ fn a_password_that_is_refused_is_asked_for_again_while_a_call_has_patience() {
 }
 
 #[test]
-fn a_callback_that_never_returns_is_waited_for_no_longer_than_for_a_connection() {
+fn hanging_credentials_callback_ends_at_connect_timeout() {
     let world = World::new();
     let (open, opened) = bounded::<()>(0);
     let builder = world.builder().credentials(move || {

@@ -160,7 +160,7 @@ fn calls_written_by_another_thread_end_on_time_and_may_have_run() {
 }
 
 #[test]
-fn the_writer_of_a_batch_ends_on_time_and_leaves_others_their_time() {
+fn hasty_batch_writer_ends_on_time_and_keeps_longer_deadlines() {
     let _quiet = BUSY.read();
     let others = limits(12, FIRST * 2, Duration::from_millis(50));
     end_in_a_batch("batch of a hasty writer", FIRST, &others);
@@ -217,7 +217,7 @@ fn calls_at_a_stopped_server_end_on_time() {
 }
 
 #[test]
-fn calls_whose_replies_come_byte_by_byte_end_on_time_and_may_have_run() {
+fn calls_with_replies_byte_by_byte_end_on_time_and_may_have_run() {
     let _quiet = BUSY.read();
     let world = World::new();
     let client = built(world.builder().command_timeout(LONG));
@@ -233,7 +233,7 @@ fn calls_whose_replies_come_byte_by_byte_end_on_time_and_may_have_run() {
 }
 
 #[test]
-fn short_limits_end_on_time_while_callers_with_longer_limits_wait() {
+fn calls_with_short_deadlines_end_on_time_beside_longer_waits() {
     let _quiet = BUSY.read();
     let server = Server::start();
     let client = built(Client::builder().url(&server.url()).command_timeout(LONG));

@@ -163,6 +163,6 @@ fn patient_calls_beside_hasty_calls_are_all_answered() {
 }
 
 #[test]
-fn patient_calls_beside_hasty_calls_are_answered_soon_after_a_stall() {
+fn patient_calls_beside_hasty_calls_recover_soon_after_stall() {
     assert_that_patient_calls_are_answered(true);
 }

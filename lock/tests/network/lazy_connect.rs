@@ -223,7 +223,7 @@ fn a_server_that_evicts_is_warned_of_when_there_is_a_hold() {
 }
 
 #[test]
-fn a_ping_needs_only_what_the_operations_guide_grants_and_meets_a_closed_connection() {
+fn ping_needs_only_documented_rights_and_reconnects() {
     let server = Server::builder().user(&crate::common::user::RULE).start();
     let client = lazily(Client::builder().url(&user_url(&server.url())));
     assert_eq!(client.ping(), Ok(()));

@@ -113,7 +113,7 @@ fn what_was_granted_is_on_the_replica_before_the_caller_has_it() {
 }
 
 #[test]
-fn a_try_lock_right_after_a_drop_succeeds_on_a_connection_of_its_own() {
+fn try_lock_after_drop_succeeds_when_release_has_own_connection() {
     let master = Server::start();
     let _replica = replica_of(&master);
     let client = built(builder(&master).replica_acks(1, PATIENT));
@@ -125,7 +125,7 @@ fn a_try_lock_right_after_a_drop_succeeds_on_a_connection_of_its_own() {
 }
 
 #[test]
-fn without_acknowledgements_a_grant_is_released_before_the_call_returns() {
+fn grant_without_acknowledgements_is_released_before_return() {
     let master = Server::start();
     make_semaphores(&plain(&master));
     let refused = |of: &str| {
@@ -152,7 +152,7 @@ fn without_acknowledgements_a_grant_is_released_before_the_call_returns() {
 }
 
 #[test]
-fn the_error_has_the_number_of_acknowledgements_and_is_transient() {
+fn missing_acknowledgement_error_has_count_and_is_retryable() {
     let master = Server::start();
     let _replica = replica_of(&master);
     let client = built(builder(&master).replica_acks(2, PATIENT));
@@ -165,7 +165,7 @@ fn the_error_has_the_number_of_acknowledgements_and_is_transient() {
 }
 
 #[test]
-fn a_token_that_is_drawn_is_on_the_replica_before_the_caller_has_it() {
+fn drawn_token_reaches_replica_before_caller() {
     let server = Server::start();
     let replica = replica_of(&server);
     let client = built(builder(&server).replica_acks(1, PATIENT));
@@ -199,7 +199,7 @@ fn a_contended_lock_needs_no_acknowledgements() {
 }
 
 #[test]
-fn a_waiter_without_acknowledgements_fails_at_its_turn_and_leaves_nothing() {
+fn waiter_without_acknowledgements_fails_and_leaves_no_lock() {
     let master = Server::start();
     let (holder, client) = (plain(&master), short(&master));
     make_semaphores(&holder);
@@ -242,7 +242,7 @@ fn renewals_releases_and_nested_guards_wait_for_no_replica() {
 }
 
 #[test]
-fn what_broke_while_it_was_sent_may_have_run_where_replicas_are_asked_behind_it() {
+fn failed_write_with_replica_acks_has_unknown_outcome() {
     let world = world();
     let attempt = |builder: ClientBuilder| {
         world.proxy.close_port(false);
@@ -319,7 +319,7 @@ fn the_wait_for_replicas_ends_with_the_callers() {
 }
 
 #[test]
-fn a_grant_that_cannot_be_released_at_once_is_released_in_the_background() {
+fn unacknowledged_grant_is_released_in_background_if_delayed() {
     let world = world();
     let client = built(world.builder().command_timeout(PATIENT * 2).replica_acks(1, SHORT));
     let kept = world.on(Script::Release, "a", Fault::DropRequest);
@@ -405,7 +405,7 @@ fn a_retry_that_finds_its_earlier_grant_waits_for_replicas_too() {
 }
 
 #[test]
-fn a_server_without_wait_fails_the_first_acquire_and_nothing_is_left() {
+fn server_without_wait_command_fails_acquire_and_leaves_no_lock() {
     let forbidden = Server::start();
     make_semaphores(&plain(&forbidden));
     let url = limited_user(&forbidden, &["-wait"]);
@@ -435,7 +435,7 @@ fn a_server_without_wait_fails_the_first_acquire_and_nothing_is_left() {
 }
 
 #[test]
-fn a_red_lock_takes_a_server_whose_replicas_are_silent_for_one_that_refused() {
+fn red_lock_counts_server_with_silent_replicas_as_refused() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let clients = [plain(&servers[0]), short(&servers[1]), plain(&servers[2])];
     let guard = Client::red_lock(&clients, "a").lock().unwrap();
@@ -551,7 +551,7 @@ fn all_connected_replicas_of_each_kind_of_lock_and_permit() {
 }
 
 #[test]
-fn without_the_permission_to_ask_for_the_role_nothing_is_granted() {
+fn acquire_without_role_permission_fails_and_leaves_no_lock() {
     let master = Server::start();
     let url = limited_user(&master, &["-role"]);
     let client = built(Client::builder().url(&url).replica_acks(Replicas::AllConnected, SHORT));
@@ -562,7 +562,7 @@ fn without_the_permission_to_ask_for_the_role_nothing_is_granted() {
 }
 
 #[test]
-fn a_grant_is_on_the_replicas_disk_where_the_server_can_wait_for_that() {
+fn grant_with_disk_acks_is_on_replica_disk_if_waitaof_exists() {
     let master = Server::start();
     let replica = replica_of(&master);
     let client = built(builder(&master).replica_acks_on_disk(1, PATIENT));

@@ -65,7 +65,7 @@ fn demand_replicas(server: &Server, number: &str) {
 }
 
 #[test]
-fn a_master_that_grants_without_replicas_is_a_warning_behind_sentinels() {
+fn sentinel_master_with_no_min_replicas_causes_warning() {
     let sentinels = sentinels();
     assert!(is_warned(behind(&sentinels)));
     // By its own address it is a server that nothing replaces.
@@ -164,7 +164,7 @@ fn behind_sentinels_unacknowledged_grants_are_released() {
 }
 
 #[test]
-fn behind_sentinels_the_new_masters_replicas_count_after_a_failover() {
+fn replica_acks_use_replicas_of_new_master_after_failover() {
     let sentinels = sentinels();
     let client = patient(behind(&sentinels));
     let held = client.lock("held").lock().unwrap();

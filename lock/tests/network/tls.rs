@@ -121,7 +121,7 @@ fn a_blocked_read_ends_at_once_when_the_client_ends() {
 }
 
 #[test]
-fn a_server_that_hangs_costs_one_timeout_in_a_handshake_and_in_a_command() {
+fn hanging_server_costs_single_timeout_in_handshake_and_command() {
     let certificates = Certificates::new();
     let server = server(&certificates);
     let client = built(builder(&server, believing(&certificates)));
@@ -174,7 +174,7 @@ fn a_server_without_a_trusted_certificate_is_refused() {
 }
 
 #[test]
-fn a_server_that_wants_a_certificate_and_sees_none_or_a_stranger_s_refuses() {
+fn server_refuses_missing_or_untrusted_client_certificate() {
     let certificates = Certificates::new();
     let stranger = Certificates::new();
     for protocol in ["TLSv1.2", "TLSv1.3"] {
@@ -195,7 +195,7 @@ fn a_server_that_wants_a_certificate_and_sees_none_or_a_stranger_s_refuses() {
 }
 
 #[test]
-fn one_side_with_tls_and_the_other_without_is_an_error_within_the_timeout() {
+fn tls_mismatch_between_client_and_server_fails_within_timeout() {
     let certificates = Certificates::new();
     let server = server(&certificates);
     let plain = format!("rediss://{}/", server.address());
@@ -209,7 +209,7 @@ fn one_side_with_tls_and_the_other_without_is_an_error_within_the_timeout() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_errors_before_anything_is_sent() {
+fn invalid_tls_settings_fail_before_any_request() {
     let certificates = Certificates::new();
     let key = certificates.client_key();
     let why = |url: &str, tls: TlsSettings| match Client::builder()
@@ -247,7 +247,7 @@ fn settings_that_cannot_be_used_are_errors_before_anything_is_sent() {
 }
 
 #[test]
-fn the_source_of_an_error_tells_why_a_certificate_was_not_accepted() {
+fn tls_error_source_explains_certificate_failure() {
     let tls = TlsSettings::new().authority_file("/nowhere/at/all.pem");
     let error = Client::builder().url("rediss://127.0.0.1:1/").tls(tls).build().unwrap_err();
     let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
@@ -261,7 +261,7 @@ fn the_source_of_an_error_tells_why_a_certificate_was_not_accepted() {
 }
 
 #[test]
-fn the_renewals_connection_lasts_while_a_hold_does_and_a_new_start_is_told() {
+fn renewal_connection_persists_during_hold_and_detects_restart() {
     let certificates = Certificates::new();
     let server = server(&certificates);
     let clock = ManualClock::new();

@@ -146,7 +146,7 @@ fn a_subscription_that_lost_its_authentication_is_made_again() {
 }
 
 #[test]
-fn a_ping_on_a_connection_that_lost_its_authentication_is_sent_again() {
+fn ping_is_retried_on_connection_with_lost_authentication() {
     let world = World::new();
     let client = built(Tokens::new().given_to(world.builder().command_timeout(SOON)));
     let pings = |request: &Request| request.name() == "PING";
@@ -156,7 +156,7 @@ fn a_ping_on_a_connection_that_lost_its_authentication_is_sent_again() {
 }
 
 #[test]
-fn a_release_of_a_dropped_guard_whose_authentication_ended_is_sent_again() {
+fn dropped_guard_release_is_retried_after_lost_authentication() {
     let world = World::new();
     let client = built(Tokens::new().given_to(world.builder().command_timeout(SOON)));
     let guard = client.lock("a").lock().unwrap();

@@ -160,7 +160,7 @@ on_both_stores! {
         assert!(is_free(&write(&other)));
     }
 
-    fn a_second_read_hold_under_one_write_hold_has_an_owner_of_its_own(world: &World) {
+    fn second_read_hold_under_a_write_hold_has_its_own_owner(world: &World) {
         let client = world.client();
         let _writing = write(&client).lock().unwrap();
         let first = read(&client).lock().unwrap();
@@ -198,7 +198,7 @@ on_both_stores! {
         assert!(matches!(write(&client).try_lock(), Err(Error::Upgrade { .. })));
     }
 
-    fn the_read_lock_is_locked_while_anybody_reads_and_the_write_lock_while_somebody_writes(
+    fn is_locked_reports_read_holds_and_write_holds_separately(
         world: &World
     ) {
         let client = world.client();

@@ -120,7 +120,7 @@ fn left(server: &Server, key: &str) -> Duration {
 }
 
 #[test]
-fn readers_of_both_share_and_a_java_read_unlock_does_not_evict_ours() {
+fn readers_share_with_java_and_java_unlock_keeps_our_read_hold() {
     let server = Server::start();
     let (client, other, java) = (connect(&server), connect(&server), Java(&server));
     assert_eq!(java.read_lock(SECOND * 30), Reply::Nil);
@@ -146,7 +146,7 @@ fn our_read_unlock_leaves_a_java_reader_its_hold_and_lease() {
 }
 
 #[test]
-fn a_java_reader_waits_for_our_writer_and_ours_for_the_last_java_reader() {
+fn our_writer_blocks_java_readers_and_waits_for_the_last_reader() {
     let server = Server::start();
     let (client, java) = (connect(&server), Java(&server));
     let lock = client.read_write_lock("a").write_lock();
@@ -163,7 +163,7 @@ fn a_java_reader_waits_for_our_writer_and_ours_for_the_last_java_reader() {
 }
 
 #[test]
-fn what_a_java_renewal_cuts_of_a_leased_reader_is_back_within_a_third() {
+fn leased_reader_cut_by_a_java_renewal_recovers_within_a_third() {
     let server = Server::start();
     let foreign = SECOND * 3;
     let client = Client::builder().url(&server.url()).foreign_watchdog(foreign).build().unwrap();
@@ -182,7 +182,7 @@ fn what_a_java_renewal_cuts_of_a_leased_reader_is_back_within_a_third() {
 }
 
 #[test]
-fn what_a_java_renewal_cuts_of_a_watched_reader_with_a_longer_lease_is_back_within_a_third() {
+fn long_watched_reader_cut_by_java_renewal_recovers_in_a_third() {
     let server = Server::start();
     let foreign = SECOND * 3;
     let builder = Client::builder().url(&server.url()).foreign_watchdog(foreign);
@@ -283,7 +283,7 @@ fn a_foreign_lease_out_of_bounds_is_refused() {
 }
 
 #[test]
-fn a_watched_reader_at_its_longest_hold_keeps_the_rest_and_then_expires() {
+fn watched_reader_at_max_hold_keeps_the_rest_and_then_expires() {
     let clock = ManualClock::new();
     let memory = Memory::with_clock(Arc::new(clock.clone()));
     let builder = Client::builder().in_memory(&memory).watchdog_lease(SECOND * 90);
@@ -296,7 +296,7 @@ fn a_watched_reader_at_its_longest_hold_keeps_the_rest_and_then_expires() {
 }
 
 #[test]
-fn d2_the_end_of_a_read_hold_under_a_write_hold_leaves_that_watched_and_the_reverse() {
+fn d2_read_or_write_hold_stays_watched_when_counterpart_ends() {
     let clock = ManualClock::new();
     let memory = Memory::with_clock(Arc::new(clock.clone()));
     let client = Client::builder().in_memory(&memory).build().unwrap();

@@ -63,7 +63,7 @@ fn waits<'scope>(
 }
 
 #[test]
-fn a_writer_wakes_readers_and_writers_and_the_last_reader_wakes_a_writer() {
+fn release_of_a_write_or_read_lock_wakes_all_waiting_writers() {
     let server = Server::start();
     let url = server.url();
     let (holder, one, other) = (connect(&server), without_polls(&url), without_polls(&url));
@@ -184,7 +184,7 @@ fn writers_of_two_clients_hand_over_with_few_scripts() {
 }
 
 #[test]
-fn a_reader_that_gives_up_takes_no_message_from_a_waiting_writer() {
+fn cancelled_reader_consumes_no_message_of_a_waiting_writer() {
     let server = Server::start();
     let (holder, client) = (connect(&server), without_polls(&server.url()));
     let writing = write(&holder).lock().unwrap();
@@ -206,7 +206,7 @@ fn a_reader_that_gives_up_takes_no_message_from_a_waiting_writer() {
 }
 
 #[test]
-fn a_shutdown_wakes_readers_and_writers_and_releases_what_is_held() {
+fn shutdown_wakes_read_write_waiters_and_releases_holds() {
     let server = Server::start();
     let (holder, client) = (connect(&server), connect(&server));
     let writing = write(&holder).lock().unwrap();
@@ -281,7 +281,7 @@ fn a_release_whose_reply_is_lost_was_done() {
 }
 
 #[test]
-fn a_release_that_arrives_late_does_not_end_the_next_read_hold_under_the_same_write_hold() {
+fn late_read_release_keeps_the_next_read_hold_under_write_hold() {
     let world = World::new();
     let client = world.retrying();
     let writing = write(&client).lock().unwrap();
@@ -340,7 +340,7 @@ fn a_named_owner_reads_under_a_write_hold_granted_meanwhile() {
 }
 
 #[test]
-fn an_acquire_that_arrives_after_its_release_leaves_no_reader_behind() {
+fn read_acquire_arriving_after_its_release_leaves_no_reader() {
     let world = World::new();
     let client = world.retrying();
     let aim = world.proxy.on(script(&world, READ), Fault::HoldRequest);
@@ -372,7 +372,7 @@ fn a_server_without_memory_renews_and_releases_what_is_held() {
 }
 
 #[test]
-fn a_client_that_vanishes_leaves_its_lock_to_others_after_its_lease() {
+fn lock_of_a_vanished_client_is_available_after_its_lease() {
     let world = World::new();
     let dead = built(world.builder().watchdog_lease(SECOND));
     let (reading, rival) = (read(&dead).lock().unwrap(), world.rival());

@@ -176,7 +176,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(servers);
     }
 
-    fn one_key_of_another_type_is_borne_and_a_majority_of_them_is_an_error(servers: &[World; 3]) {
+    fn wrong_key_type_is_tolerated_on_a_minority_not_on_a_majority(servers: &[World; 3]) {
         let lock = lock(servers);
         servers[0].put_text("a");
         lock.lock().unwrap().unlock().unwrap();

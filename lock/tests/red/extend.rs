@@ -74,7 +74,7 @@ fn extending_without_a_majority_is_an_error_on_servers() {
 }
 
 #[test]
-fn a_watched_lock_is_renewed_and_its_missing_members_are_asked_for_until_the_guard_is_gone() {
+fn watched_lock_is_renewed_and_missing_members_are_requested() {
     let clock = ManualClock::new();
     let memories = [(); 3].map(|()| Memory::with_clock(Arc::new(clock.clone())));
     let clients = memories.each_ref().map(|memory| built(Client::builder().in_memory(memory)));
@@ -104,7 +104,7 @@ fn a_watched_lock_is_renewed_and_its_missing_members_are_asked_for_until_the_gua
 }
 
 #[test]
-fn a_server_that_hangs_delays_an_extension_by_no_more_than_the_limit_and_a_majority_fails_it() {
+fn extension_with_hung_servers_is_bounded_and_needs_a_majority() {
     let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
     let client = |server: &Server| built(Client::builder().url(&server.url()));
     let clients: Vec<Client> = servers.iter().map(client).collect();

@@ -68,7 +68,7 @@ fn idle_connections_that_were_closed_cost_no_try() {
 }
 
 #[test]
-fn a_refusal_by_an_own_acquire_that_is_not_released_yet_is_no_contention() {
+fn refusal_by_own_unreleased_acquire_is_no_contention() {
     let worlds = [(); 3].map(|()| World::new());
     let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
     let lock = Client::red_lock(&clients, "a");
@@ -113,7 +113,7 @@ fn contention_is_never_an_error_however_many_want_it() {
 }
 
 #[test]
-fn locks_of_different_names_do_not_wait_for_each_other_until_it_is_an_error() {
+fn concurrent_locks_of_different_names_cause_no_timeout() {
     const NAMES: usize = 50;
     // If they waited for each other, those at the end would wait for twice as long as a server may
     // take.
@@ -149,7 +149,7 @@ fn a_timed_wait_ends_in_time_although_a_majority_hangs() {
 }
 
 #[test]
-fn a_try_that_the_deadline_cuts_off_is_no_error_where_others_have_the_lock() {
+fn try_cut_off_by_the_deadline_reports_a_held_lock_not_an_error() {
     let worlds = far_away(Duration::from_millis(100), 1000);
     let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
     let _held: Vec<_> =
@@ -195,7 +195,7 @@ fn a_timed_wait_can_be_cancelled_too() {
 }
 
 #[test]
-fn after_unlock_the_thread_holds_nothing_although_the_servers_hang() {
+fn thread_holds_nothing_after_unlock_while_servers_hang() {
     let (servers, clients) = three();
     let lock = Client::red_lock(&clients, "a").with_server_timeout(LONG);
     let other = lock.with_name("b");
@@ -231,7 +231,7 @@ fn the_databases_of_one_server_are_one_server() {
 }
 
 #[test]
-fn a_client_that_was_shut_down_before_is_a_server_that_fails_whatever_its_place() {
+fn client_shut_down_earlier_is_a_failed_server_at_any_position() {
     for place in 0..3 {
         let clients = [(); 3].map(|()| Client::in_memory());
         clients[place].shutdown(SOON);
@@ -261,7 +261,7 @@ impl Clock for Fragile {
 }
 
 #[test]
-fn a_panic_on_a_red_lock_thread_is_counted_and_the_thread_goes_on() {
+fn panic_on_a_red_lock_thread_is_counted_and_thread_continues() {
     let clock = Arc::new(Fragile::default());
     let clients = [(); 3].map(|()| {
         let memory = Memory::with_clock(clock.clone());

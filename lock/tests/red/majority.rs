@@ -155,7 +155,7 @@ fn the_same_thread_nests_and_another_does_not() {
 }
 
 #[test]
-fn a_part_that_was_lost_comes_back_with_the_next_nesting_and_only_there() {
+fn lost_member_returns_only_with_the_next_nested_acquire() {
     let (_memories, clients) = in_memory(3);
     let lock = Client::red_lock(&clients, "a");
     let outer = everywhere(lock.lock().unwrap(), 3);
@@ -252,7 +252,7 @@ fn wrong_lists_and_settings_are_errors() {
 }
 
 #[test]
-fn one_key_of_another_type_is_borne_and_a_majority_of_them_is_an_error() {
+fn wrong_key_type_is_tolerated_on_a_minority_not_on_a_majority() {
     let (memories, clients) = in_memory(3);
     let lock = Client::red_lock(&clients, "a");
     memories[0].put_text("a");
@@ -358,7 +358,7 @@ fn a_hanging_minority_delays_nothing() {
 }
 
 #[test]
-fn a_server_that_hangs_while_it_holds_delays_the_release_by_one_limit_at_most() {
+fn hung_server_delays_a_release_by_at_most_the_server_timeout() {
     let servers = servers(3);
     let clients = clients(&servers);
     let lock = Client::red_lock(&clients, "a").with_server_timeout(LIMIT);
@@ -468,7 +468,7 @@ fn a_late_grant_joins_or_is_released() {
 }
 
 #[test]
-fn a_part_that_comes_when_the_majority_is_gone_does_not_bring_it_back() {
+fn late_member_does_not_restore_a_lost_majority() {
     let worlds: Vec<crate::common::World> = (0..3).map(|_| crate::common::World::new()).collect();
     let clients: Vec<Client> = worlds.iter().map(crate::common::World::patient).collect();
     let lock = Client::red_lock(&clients, "a").with_server_timeout(LIMIT);

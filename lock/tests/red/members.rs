@@ -122,7 +122,7 @@ fn lost(reason: LostReason) -> Expected {
 }
 
 #[test]
-fn a_minority_may_lose_its_keys_although_another_was_away_when_the_lock_was_taken() {
+fn minority_key_loss_keeps_the_lock_after_absent_members_join() {
     let servers = Servers::new(5);
     let lock = Client::red_lock(&servers.clients(), "a");
     let rival = Client::red_lock(&servers.clients(), "a");
@@ -225,7 +225,7 @@ fn both_of_two_nested_guards_have_the_missing_parts() {
 }
 
 #[test]
-fn a_hold_that_has_its_longest_time_is_not_prolonged_by_parts_that_are_taken_again() {
+fn rejoined_members_do_not_extend_a_hold_beyond_max_hold() {
     let servers = Servers::new(3);
     let clients = servers.clients_with(|builder| builder.max_hold(SECOND * 60));
     let lock = Client::red_lock(&clients, "a");
@@ -245,7 +245,7 @@ fn a_hold_that_has_its_longest_time_is_not_prolonged_by_parts_that_are_taken_aga
 }
 
 #[test]
-fn a_part_is_not_taken_again_if_it_would_last_beyond_the_longest_hold() {
+fn member_is_not_reacquired_beyond_the_max_hold() {
     let servers = Servers::new(3);
     let clients = servers.clients_with(|builder| builder.max_hold(SECOND * 60));
     let lock = Client::red_lock(&clients, "a");
@@ -305,7 +305,7 @@ fn behind_proxies() -> (ManualClock, Vec<World>, Vec<Client>, RedLock) {
 }
 
 #[test]
-fn a_member_held_by_another_client_is_requested_once_per_renewal() {
+fn member_held_by_another_client_is_requested_once_per_renewal() {
     let (clock, worlds, _clients, lock) = behind_proxies();
     let _theirs = worlds[0].rival().lock("a").lock().unwrap();
     // An acquire that finds a lock busy asks how long it is.
@@ -363,7 +363,7 @@ fn a_grant_after_the_majority_is_lost_is_released() {
 }
 
 #[test]
-fn one_of_five_servers_may_restart_empty_although_two_were_stopped_when_the_lock_was_taken() {
+fn lock_survives_empty_restart_after_two_stopped_servers_join() {
     let servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
     let clients = || -> Vec<Client> {
         let builder = |server: &Server| Client::builder().url(&server.url());
@@ -388,7 +388,7 @@ fn one_of_five_servers_may_restart_empty_although_two_were_stopped_when_the_lock
 }
 
 #[test]
-fn the_parts_that_are_left_of_a_lost_majority_are_released_at_once() {
+fn members_left_of_a_lost_majority_are_released_at_once() {
     let servers = Servers::new(5);
     let clients = servers.clients();
     let lock = Client::red_lock(&clients, "a");
@@ -413,7 +413,7 @@ fn the_parts_that_are_left_of_a_lost_majority_are_released_at_once() {
 }
 
 #[test]
-fn a_majority_that_does_not_answer_is_lost_and_the_others_are_released() {
+fn unresponsive_majority_is_lost_and_remaining_members_released() {
     let servers = Servers::new(5);
     let lock = Client::red_lock(&servers.clients(), "a");
     let guard = held(&lock, 5);

@@ -92,7 +92,7 @@ fn a_lock_in_use_beyond_its_time_goes_to_java_at_its_release() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn sections_of_java_and_of_a_client_that_caches_are_never_at_once() {
+fn java_and_caching_rust_client_never_hold_lock_together() {
     let _alone = alone();
     let (client, name) = (connect(), fresh(WORD));
     let counter = format!("{name}:counter");

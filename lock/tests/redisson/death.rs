@@ -18,7 +18,7 @@ const AT_ONCE: Duration = Duration::from_millis(400);
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_lock_whose_java_holder_was_killed_is_owned_in_rust_after_its_lease() {
+fn rust_waiter_owns_lock_of_killed_java_holder_after_lease() {
     let _alone = alone();
     let client = connect();
     let setting = format!("lockWatchdogTimeout={}", LEASE.as_millis());
@@ -59,7 +59,7 @@ fn a_lock_whose_java_holder_was_killed_is_owned_in_rust_after_its_lease() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_lock_whose_rust_holder_was_killed_is_owned_in_java_after_its_lease() {
+fn java_waiter_owns_lock_of_killed_rust_holder_after_lease() {
     let _alone = alone();
     for kind in KINDS {
         let name = fresh(kind.word);

@@ -103,7 +103,7 @@ fn d3_the_lease_of_one_hold_is_not_the_lease_of_the_next() {
 }
 
 #[test]
-fn d4_a_lease_that_is_nested_neither_shortens_the_outer_hold_nor_ends_its_renewal() {
+fn d4_nested_lease_does_not_shorten_or_stop_outer_renewal() {
     let world = InMemory::new();
     let client = world.client();
     for lock in nestable(&client) {
@@ -141,7 +141,7 @@ fn line(server: &Server) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn d5_a_leased_fair_waiter_has_the_same_deadline_as_a_watched_one() {
+fn d5_leased_fair_waiter_has_same_deadline_as_watched_waiter() {
     // They are believed in for 30 s, and say so each time they ask, which both do once a second.
     let usual = 20_000..=30_000;
     let server = Server::start();
@@ -233,7 +233,7 @@ fn d7_a_wake_between_the_reply_and_the_sleep_is_not_lost() {
 }
 
 #[test]
-fn d7_a_wake_of_all_readers_between_the_reply_and_the_sleep_is_not_lost() {
+fn d7_reader_wake_between_reply_and_sleep_is_not_lost() {
     let world = FaultyWorld::new();
     world.server.command(&["HSET", "a", "mode", "write", "java:1:write", "1"]);
     world.server.command(&["PEXPIRE", "a", "30000"]);
@@ -243,7 +243,7 @@ fn d7_a_wake_of_all_readers_between_the_reply_and_the_sleep_is_not_lost() {
 }
 
 #[test]
-fn d10_a_fenced_lock_without_an_expiry_is_busy_and_gives_no_token() {
+fn d10_fenced_lock_without_expiry_is_busy_and_draws_no_token() {
     let server = Server::start();
     let connect = || built(Client::builder().url(&server.url()));
     let (holder, rival) = (connect(), connect());
@@ -302,7 +302,7 @@ on_both_stores! {
 }
 
 #[test]
-fn d11_a_leased_multi_lock_puts_no_expiry_on_queues_and_token_counters() {
+fn d11_leased_multi_lock_sets_no_expiry_on_queues_or_tokens() {
     let server = Server::start();
     let connect = || built(Client::builder().url(&server.url()));
     let (client, waiter) = (connect(), connect());
@@ -343,7 +343,7 @@ fn d14_each_query_is_one_command_at_the_master() {
 }
 
 #[test]
-fn d12_a_renewal_script_that_is_refused_does_not_stop_the_others() {
+fn d12_refused_renewal_script_does_not_stop_remaining_renewals() {
     let world = FaultyWorld::new();
     let clock = ManualClock::new();
     // Eight scripts of five keys, of which four are on their way at the same time.
@@ -480,7 +480,7 @@ fn d13_permits_whose_acquire_lost_its_reply_are_taken_once() {
 }
 
 #[test]
-fn d16_a_timed_wait_for_a_permit_with_a_lease_leaves_no_subscription_behind() {
+fn d16_timed_out_expirable_permit_wait_leaves_no_subscription() {
     let world = FaultyWorld::new();
     let client = world.patient();
     let semaphore = client.expirable_semaphore("a");

@@ -150,7 +150,7 @@ fn warm(client: &Client, java: &JavaThread<'_>) {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_rust_waiter_that_gives_up_leaves_no_queue_entry_before_a_java_waiter() {
+fn rust_waiter_leaves_no_queue_entry_after_timeout_or_cancel() {
     let _alone = alone();
     let (client, holder) = (connect(), JAVA.thread());
     let java = SECOND_JAVA.thread();
@@ -193,7 +193,7 @@ fn a_rust_waiter_that_gives_up_leaves_no_queue_entry_before_a_java_waiter() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_java_waiter_that_gives_up_leaves_no_queue_entry_before_a_rust_waiter() {
+fn java_waiter_leaves_no_queue_entry_after_timeout() {
     let _alone = alone();
     let (client, holder) = (connect(), JAVA.thread());
     let java = SECOND_JAVA.thread();
@@ -220,7 +220,7 @@ fn a_java_waiter_that_gives_up_leaves_no_queue_entry_before_a_rust_waiter() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_killed_java_waiter_at_the_head_is_removed_without_a_busy_loop() {
+fn killed_java_head_waiter_is_removed_without_busy_loop() {
     let _alone = alone();
     // The scripts are counted, and looks for deadlocks are scripts too.
     let client =

@@ -149,7 +149,7 @@ impl Drop for Countdown<'_> {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn java_and_many_threads_of_ours_share_a_hot_lock_and_are_never_inside_together() {
+fn java_and_many_rust_threads_never_hold_hot_lock_together() {
     let _alone = alone();
     let (marker, locks) = (Server::start(), Server::start());
     let java = Peer::start(&[], &[&marker, &locks]);

@@ -38,7 +38,7 @@ fn doomed_child(role: &str, name: &str) -> TestProcess {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_lock_whose_java_reader_was_killed_is_written_under_in_rust_after_its_lease() {
+fn rust_writer_gets_lock_of_killed_java_reader_after_lease() {
     let _alone = alone();
     // Java's renewals leave the lock no more than Java's lease, and ours give it back.
     let client = Client::builder().url(&SERVER.url()).foreign_watchdog(LEASE).build().unwrap();
@@ -75,7 +75,7 @@ fn a_lock_whose_java_reader_was_killed_is_written_under_in_rust_after_its_lease(
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_lock_whose_rust_reader_was_killed_is_written_under_in_java_after_its_lease() {
+fn java_writer_gets_lock_of_killed_rust_reader_after_lease() {
     let _alone = alone();
     let name = fresh("read");
     let mut doomed = doomed_child("hold", &name);
@@ -105,7 +105,7 @@ fn end_of_all(names: &[String; 3]) -> Instant {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn several_locks_whose_java_holder_was_killed_are_owned_in_rust_after_their_leases() {
+fn rust_owns_multi_lock_of_killed_java_holder_after_leases_end() {
     let _alone = alone();
     let (client, names, doomed) = (connect(), three(), doomed());
     doomed.thread().call("multi", &names.join(","), "lock");
@@ -130,7 +130,7 @@ fn several_locks_whose_java_holder_was_killed_are_owned_in_rust_after_their_leas
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn several_locks_whose_rust_holder_was_killed_are_owned_in_java_after_their_leases() {
+fn java_owns_multi_lock_of_killed_rust_holder_after_leases_end() {
     let _alone = alone();
     let names = three();
     let mut doomed = doomed_child("hold several", &names.join(","));
@@ -162,7 +162,7 @@ fn end_of_permit(name: &str) -> Instant {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_permit_whose_java_holder_was_killed_is_acquired_in_rust_after_its_lease() {
+fn rust_acquires_permit_of_killed_java_holder_after_lease() {
     let _alone = alone();
     let (client, name, doomed) = (connect(), fresh("permits"), doomed());
     let semaphore = client.expirable_semaphore(&name);
@@ -179,7 +179,7 @@ fn a_permit_whose_java_holder_was_killed_is_acquired_in_rust_after_its_lease() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_permit_whose_rust_holder_was_killed_is_acquired_in_java_after_its_lease() {
+fn java_acquires_permit_of_killed_rust_holder_after_lease() {
     let _alone = alone();
     // Started before the lease begins.
     let java = JAVA.thread();

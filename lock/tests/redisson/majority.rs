@@ -58,7 +58,7 @@ impl World {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_red_lock_of_one_side_keeps_out_the_other_with_all_servers_and_with_two_of_three() {
+fn red_lock_excludes_across_java_and_rust_with_server_majority() {
     let _alone = alone();
     let world = World::start();
     world.assert_excludes();
@@ -78,7 +78,7 @@ fn a_red_lock_of_one_side_keeps_out_the_other_with_all_servers_and_with_two_of_t
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn increments_of_two_java_and_two_rust_processes_under_a_red_lock_all_count() {
+fn red_lock_counts_all_increments_of_java_and_rust_processes() {
     let _alone = alone();
     let servers = [Server::start(), Server::start(), Server::start()];
     let [first, second] = [(); 2].map(|()| Peer::start(&[], &servers.each_ref()));

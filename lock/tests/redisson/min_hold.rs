@@ -33,7 +33,7 @@ pub(crate) fn a_waiter_in_java_has_the_lock_when_a_shortest_hold_is_over(kind: &
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_reader_in_java_comes_and_goes_beside_one_that_is_kept_and_a_writer_waits_for_it() {
+fn java_reader_enters_during_min_hold_while_writer_waits() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();

@@ -143,7 +143,7 @@ fn a_permit_whose_lease_ended_on_one_side_is_had_on_the_other() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_permit_that_is_released_on_one_side_wakes_a_waiter_on_the_other() {
+fn permit_release_wakes_waiter_across_java_and_rust() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();

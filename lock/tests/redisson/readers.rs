@@ -180,7 +180,7 @@ fn a_time_to_live_that_a_renewal_in_java_cut_is_mended() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_release_lets_readers_and_writers_of_the_other_side_in_at_once() {
+fn read_write_release_wakes_java_or_rust_waiter_at_once() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();
@@ -212,7 +212,7 @@ fn a_release_lets_readers_and_writers_of_the_other_side_in_at_once() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_writer_that_leaves_lets_all_readers_of_both_sides_in_at_once() {
+fn writer_release_admits_all_java_and_rust_readers_at_once() {
     let _alone = alone();
     let client = connect();
     let writer = JAVA.thread();
@@ -269,7 +269,7 @@ fn a_writer_that_leaves_lets_all_readers_of_both_sides_in_at_once() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_writer_of_rust_that_goes_on_reading_lets_readers_of_java_in_at_once() {
+fn rust_writer_downgrade_admits_java_readers_at_once() {
     let _alone = alone();
     let client = connect();
     let (java, java_writer) = (JAVA.thread(), JAVA.thread());
@@ -291,7 +291,7 @@ fn a_writer_of_rust_that_goes_on_reading_lets_readers_of_java_in_at_once() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_writer_of_java_that_goes_on_reading_lets_readers_of_rust_in_when_they_look_next() {
+fn java_writer_downgrade_admits_rust_readers_at_next_poll() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();

@@ -90,7 +90,7 @@ fn a_multi_lock_holds_all_its_locks_on_both_sides_or_none() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_multi_lock_that_is_released_is_owned_by_a_waiter_of_the_other_side_at_once() {
+fn multi_lock_release_wakes_java_or_rust_waiter_at_once() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();
@@ -140,13 +140,13 @@ fn listeners(names: &[String; 3]) -> i64 {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn increments_of_two_java_and_two_rust_processes_under_a_multi_lock_all_count() {
+fn multi_lock_counts_all_increments_of_java_and_rust_processes() {
     assert_all_count(TIMES, [0, 1, 2]);
 }
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn increments_under_a_multi_lock_that_java_takes_in_the_opposite_order_all_count() {
+fn multi_lock_counts_all_increments_with_opposite_java_order() {
     // Few: where two meet, each with what the other wants, ours lets go only after 100 ms.
     assert_all_count(20, [2, 1, 0]);
 }

@@ -94,7 +94,7 @@ fn fencing_tokens_grow_from_hold_to_hold_on_both_sides() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
-fn a_waiter_has_a_larger_token_than_the_holder_of_the_other_side() {
+fn waiter_token_exceeds_holder_token_across_java_and_rust() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();

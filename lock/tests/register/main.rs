@@ -123,7 +123,7 @@ fn history_of_a_paused_holder(tokens: Tokens) -> Vec<Event> {
 }
 
 #[test]
-fn the_checker_finds_the_write_of_a_paused_holder_where_tokens_are_ignored() {
+fn checker_finds_write_of_paused_holder_if_tokens_are_ignored() {
     let history = history_of_a_paused_holder(Tokens::Ignored);
     assert!(!is_linearizable(&history), "{}", history::text(&history));
 }

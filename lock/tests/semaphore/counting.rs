@@ -54,7 +54,7 @@ on_all_stores! {
         }
     }
 
-    fn a_semaphore_that_was_not_made_has_no_permits_and_a_release_makes_it(world: &World) {
+    fn missing_semaphore_has_no_permits_and_is_created_by_release(world: &World) {
         let semaphore = world.client().semaphore("a");
         assert_eq!(semaphore.available_permits().unwrap(), 0);
         assert_eq!(semaphore.drain_permits().unwrap(), 0);
@@ -82,7 +82,7 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), 0);
     }
 
-    fn permits_can_be_taken_away_below_zero_and_have_to_come_back_first(world: &World) {
+    fn negative_permit_count_must_be_repaid_before_acquire(world: &World) {
         let semaphore = with_permits(&world.client(), 1);
         semaphore.add_permits(-3).unwrap();
         assert_eq!(semaphore.available_permits().unwrap(), -2);

@@ -57,7 +57,7 @@ on_all_stores! {
         assert_eq!(counts(&seats), (3, 0, 3));
     }
 
-    fn a_permit_can_be_given_back_by_another_thread_or_client_by_its_id(world: &World) {
+    fn permit_can_be_released_by_any_thread_or_by_id_in_any_client(world: &World) {
         let (client, other) = (world.client(), world.client());
         let seats = with_permits(&client, 2);
         let permit = seats.acquire().unwrap();
@@ -95,7 +95,7 @@ on_all_stores! {
         assert_eq!(counts(&seats), (5, 0, 5));
     }
 
-    fn a_permit_comes_back_when_its_lease_ends_and_a_waiter_gets_it_then(world: &World) {
+    fn permit_returns_at_lease_end_and_is_acquired_by_waiter(world: &World) {
         let client = world.client();
         let lease = Duration::from_millis(600);
         let for_good = with_permits(&client, 1);
@@ -332,7 +332,7 @@ fn a_permit_is_valid_for_slightly_less_than_its_lease() {
 }
 
 #[test]
-fn d18_a_permit_that_is_released_after_its_lease_is_given_back_once_and_each_answer_says_so() {
+fn d18_late_release_returns_permit_once_and_reports_expiry() {
     let (clock, _client, seats) = on_a_still_clock();
     // Nobody has taken it since: it is given back by the very call that says that it was late.
     let permit = seats.acquire().unwrap();
@@ -359,7 +359,7 @@ fn d18_a_permit_that_is_released_after_its_lease_is_given_back_once_and_each_ans
 }
 
 #[test]
-fn a_permit_whose_lease_has_ended_does_not_come_back_with_another() {
+fn expired_permit_cannot_be_revived_by_lease_update() {
     let (clock, _client, seats) = on_a_still_clock();
     let id = seats.acquire().unwrap().into_id();
     clock.advance(MINUTE);
@@ -424,7 +424,7 @@ fn a_server_out_of_memory_releases_and_extends_permits() {
 }
 
 #[test]
-fn a_dropped_permit_is_sent_from_whatever_thread_has_it_and_never_panics() {
+fn permit_is_send_and_drop_retries_release_without_panic() {
     fn can_be_sent<T: Send + Sync>(_: &T) {}
     let memory = Memory::new();
     let client = built(Client::builder().in_memory(&memory));

@@ -75,7 +75,7 @@ on_all_stores! {
 }
 
 #[test]
-fn a_permit_that_is_watched_lasts_until_it_is_given_back_on_a_manual_clock() {
+fn watch_on_leased_permit_renews_lease_until_release() {
     let world = InMemory::new();
     let client = world.client_with_lease(SECOND * 30);
     let seats = seats(&client).with_lease(SECOND * 10);

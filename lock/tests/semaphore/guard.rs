@@ -20,7 +20,7 @@ fn with_permits(client: &Client, permits: u32) -> Semaphore {
 }
 
 on_all_stores! {
-    fn a_guard_gives_its_permits_back_when_it_is_released_or_dropped(world: &World) {
+    fn semaphore_guard_returns_permits_on_release_and_on_drop(world: &World) {
         let client = world.client();
         let semaphore = with_permits(&client, 3);
         let guard = semaphore.acquire(2).unwrap();
@@ -41,7 +41,7 @@ on_all_stores! {
         assert_eq!(client.semaphore("a").available_permits(), Ok(3));
     }
 
-    fn a_guard_dropped_by_another_thread_wakes_a_waiter_of_another_client(world: &World) {
+    fn guard_drop_on_second_thread_wakes_waiter_of_second_client(world: &World) {
         let (client, waiter) = (world.client(), world.without_polls());
         let semaphore = with_permits(&client, 1);
         let guard = semaphore.acquire(1).unwrap();
@@ -71,7 +71,7 @@ on_all_stores! {
         assert!(!world.is_there("a"));
     }
 
-    fn a_guard_gives_its_permits_back_after_the_shutdown_of_its_client(world: &World) {
+    fn guard_drop_after_client_shutdown_returns_permits(world: &World) {
         let (client, other) = (world.client(), world.client());
         let guard = with_permits(&client, 2).acquire(2).unwrap();
         client.shutdown(SOON);
@@ -105,7 +105,7 @@ fn permits_whose_release_got_no_reply_are_given_back_once() {
 }
 
 #[test]
-fn permits_whose_release_was_refused_for_a_while_are_given_back_in_the_background() {
+fn failed_release_of_permits_is_retried_in_background() {
     let world = InMemory::new();
     let client = world.client();
     let semaphore = with_permits(&client, 3);
@@ -121,7 +121,7 @@ fn permits_whose_release_was_refused_for_a_while_are_given_back_in_the_backgroun
 
 /// A copy after the server has forgotten the first one could add the permits twice.
 #[test]
-fn a_release_is_given_up_before_the_server_forgets_its_first_copy() {
+fn release_retry_is_abandoned_before_server_forgets_first_copy() {
     let world = InMemory::new();
     let client = world.client();
     let semaphore = with_permits(&client, 3);

@@ -34,7 +34,7 @@ fn go_on(waiter: &Client, name: &str, act: impl FnOnce()) -> Duration {
 }
 
 on_all_stores! {
-    fn a_latch_is_open_until_a_count_is_set_and_when_it_has_come_to_zero(world: &World) {
+    fn latch_is_open_without_count_and_when_count_reaches_zero(world: &World) {
         let latch = world.client().count_down_latch("a");
         latch.wait().unwrap();
         latch.count_down().unwrap();
@@ -153,7 +153,7 @@ on_all_stores! {
 }
 
 #[test]
-fn the_key_and_the_messages_are_redissons_but_that_a_deleted_latch_opens() {
+fn latch_uses_redisson_key_and_messages_but_delete_opens_latch() {
     let server = Server::start();
     let mut listener = server.connection();
     drop(listener.command(&["PSUBSCRIBE", "*"]));

@@ -54,7 +54,7 @@ fn patient(world: &World) -> Client {
 }
 
 #[test]
-fn each_call_of_a_semaphore_counts_once_although_its_reply_was_lost() {
+fn semaphore_call_counts_once_despite_lost_reply() {
     let world = World::new();
     let client = patient(&world);
     let semaphore = client.semaphore("a");
@@ -76,7 +76,7 @@ fn each_call_of_a_semaphore_counts_once_although_its_reply_was_lost() {
 }
 
 #[test]
-fn a_request_is_remembered_for_a_while_and_in_the_slot_of_its_name() {
+fn request_key_has_limited_lifetime_and_slot_of_semaphore_name() {
     let world = World::new();
     let client = world.patient();
     client.semaphore("a").release(1).unwrap();
@@ -111,7 +111,7 @@ fn a_late_copy_of_an_acquire_that_was_granted_takes_nothing() {
 }
 
 #[test]
-fn a_late_copy_of_a_call_does_nothing_after_the_next_call_of_its_sequence() {
+fn late_copy_has_no_effect_after_next_call_of_sequence() {
     let world = World::new();
     let semaphore = patient(&world).semaphore("a");
     semaphore.try_set_permits(5).unwrap();
@@ -187,7 +187,7 @@ fn waiters_have_no_request_keys() {
 }
 
 #[test]
-fn an_undo_finds_what_its_call_took_although_others_were_sent_between() {
+fn undo_restores_permits_of_failed_acquire_after_later_calls() {
     let world = World::new();
     let client = world.retrying();
     let semaphore = client.semaphore("a");
@@ -208,7 +208,7 @@ fn an_undo_finds_what_its_call_took_although_others_were_sent_between() {
 }
 
 #[test]
-fn an_acquire_that_is_given_up_with_its_permits_taken_is_undone_in_the_background() {
+fn abandoned_semaphore_acquire_is_undone_in_background() {
     let world = World::new();
     let client = world.client();
     let semaphore = client.semaphore("a");
@@ -355,7 +355,7 @@ fn a_late_copy_of_an_acquire_takes_no_permit_after_the_release() {
 }
 
 #[test]
-fn an_acquire_of_permits_that_is_given_up_is_released_in_the_background() {
+fn abandoned_permit_acquire_is_released_in_background() {
     let world = World::new();
     let client = world.client();
     let seats = client.expirable_semaphore("a");
@@ -371,7 +371,7 @@ fn an_acquire_of_permits_that_is_given_up_is_released_in_the_background() {
 }
 
 #[test]
-fn a_permit_that_is_dropped_while_the_server_hangs_is_given_back_in_the_background() {
+fn permit_dropped_while_server_hangs_is_released_in_background() {
     let world = World::new();
     let client = world.client();
     let seats = client.expirable_semaphore("a");
@@ -415,7 +415,7 @@ fn a_late_copy_of_a_delete_does_not_delete_the_next_latch() {
 }
 
 #[test]
-fn in_memory_a_lost_reply_is_an_unknown_outcome_and_what_was_taken_comes_back() {
+fn in_memory_lost_reply_is_unknown_outcome_and_permits_return() {
     let memory = Memory::new();
     let client = built(Client::builder().in_memory(&memory));
     let (semaphore, seats) = (client.semaphore("a"), client.expirable_semaphore("b"));

@@ -105,7 +105,7 @@ fn several_permits_are_released_in_one_request() {
 }
 
 #[test]
-fn a_late_grant_of_several_permits_is_released_within_one_command_timeout() {
+fn late_grant_of_permits_is_released_within_command_timeout() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let timeout = Duration::from_secs(1);

@@ -31,7 +31,7 @@ fn lost(reason: LostReason) -> Expected {
 }
 
 on_both_stores! {
-    fn a_watched_permit_has_the_watchdogs_lease_and_is_given_back_as_any_other(world: &World) {
+    fn watched_permit_uses_watchdog_lease_until_release_or_drop(world: &World) {
         let client = world.client();
         let seats = watched(&client, "a", 2);
         let (one, other) = (seats.acquire().unwrap(), seats.try_acquire().unwrap().unwrap());
@@ -65,7 +65,7 @@ on_both_stores! {
 }
 
 #[test]
-fn watched_permits_outlive_their_lease_for_as_long_as_they_are_held() {
+fn watched_permits_are_renewed_until_release() {
     let world = InMemory::new();
     let client = world.client();
     let seats = watched(&client, "a", 4);
@@ -86,7 +86,7 @@ fn watched_permits_outlive_their_lease_for_as_long_as_they_are_held() {
 }
 
 #[test]
-fn a_watched_permit_released_by_another_client_is_lost_at_the_next_renewal() {
+fn watched_permit_released_by_id_is_lost_at_next_renewal() {
     let world = InMemory::new();
     let (tell, told_of) = unbounded();
     let client = built(
@@ -114,7 +114,7 @@ fn a_watched_permit_released_by_another_client_is_lost_at_the_next_renewal() {
 }
 
 #[test]
-fn a_watched_permit_is_lost_when_the_server_does_not_answer_and_comes_back_by_its_lease() {
+fn watched_permit_is_lost_at_lease_end_if_server_unreachable() {
     let world = InMemory::new();
     let client = world.client();
     let other = world.client();
@@ -136,7 +136,7 @@ fn a_watched_permit_is_lost_when_the_server_does_not_answer_and_comes_back_by_it
 }
 
 #[test]
-fn an_id_that_was_taken_out_is_not_renewed_and_its_permit_ends_with_its_lease() {
+fn into_id_ends_renewal_and_permit_expires_with_lease() {
     let world = InMemory::new();
     let client = world.client();
     let seats = watched(&client, "a", 1);
@@ -152,7 +152,7 @@ fn an_id_that_was_taken_out_is_not_renewed_and_its_permit_ends_with_its_lease() 
 }
 
 #[test]
-fn a_semaphore_whose_leases_were_overwritten_does_not_affect_others() {
+fn damaged_permit_leases_do_not_stop_renewal_of_valid_holds() {
     let world = InMemory::new();
     let client = world.client();
     let (spoilt, gone) = (watched(&client, "a", 1), watched(&client, "b", 1));
@@ -169,7 +169,7 @@ fn a_semaphore_whose_leases_were_overwritten_does_not_affect_others() {
 }
 
 #[test]
-fn a_longer_lease_that_was_set_by_hand_is_not_shortened_by_a_renewal() {
+fn renewal_extends_short_lease_and_keeps_longer_manual_lease() {
     let world = InMemory::new();
     let client = world.client();
     let seats = watched(&client, "a", 2);
@@ -214,7 +214,7 @@ fn a_server_that_is_out_of_memory_prolongs_permits() {
 }
 
 #[test]
-fn a_waiter_gets_the_watched_permit_of_a_client_that_is_gone_when_its_lease_ends() {
+fn waiter_gets_watched_permit_when_lease_of_lost_client_ends() {
     let server = Server::start();
     let proxy = wheellock_fixture::Proxy::start(server.address());
     let lease = SECOND * 6;
@@ -242,7 +242,7 @@ fn on(world: &crate::common::World, script: &'static str, fault: Fault) -> Aim {
 }
 
 #[test]
-fn a_late_copy_of_an_acquire_takes_no_watched_permit_after_the_release() {
+fn delayed_acquire_copy_grants_no_watched_permit_after_release() {
     let world = crate::common::World::new();
     let client = built(world.builder().command_timeout(SECOND * 2));
     let seats = watched(&client, "a", 2);

@@ -123,7 +123,7 @@ fn lose(replica: &Server, name: &str) {
 }
 
 #[test]
-fn a_lock_is_taken_and_given_back_at_the_master_by_url_and_by_builder() {
+fn lock_is_acquired_and_released_at_master_by_url_and_builder() {
     let sentinels = start();
     let addresses = texts(&sentinels);
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
@@ -194,7 +194,7 @@ fn a_database_and_both_passwords_are_given() {
 }
 
 #[test]
-fn a_hold_that_the_new_master_knows_survives_and_is_renewed_there() {
+fn hold_replicated_to_new_master_survives_and_is_renewed_there() {
     let sentinels = start();
     let client = client(&sentinels);
     let watched = client.lock("watched").lock().unwrap();
@@ -246,7 +246,7 @@ fn a_hold_unknown_to_the_new_master_is_soon_reported_lost() {
 }
 
 #[test]
-fn thousands_of_holds_are_verified_at_the_new_master_within_seconds() {
+fn thousands_of_holds_are_verified_at_new_master_in_seconds() {
     let sentinels = start();
     let client = client(&sentinels);
     let lock = |number| client.lock(&format!("lock-{number}"));
@@ -272,7 +272,7 @@ fn thousands_of_holds_are_verified_at_the_new_master_within_seconds() {
 }
 
 #[test]
-fn a_waiter_subscribes_at_the_new_master_and_gets_the_lock_there() {
+fn waiter_subscribes_and_acquires_lock_at_new_master() {
     let sentinels = start();
     let client = client(&sentinels);
     let old = sentinels.master();
@@ -313,7 +313,7 @@ fn a_waiter_without_a_message_acquires_within_the_poll_bound() {
 }
 
 #[test]
-fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one() {
+fn acquire_pending_while_master_hangs_is_granted_by_new_master() {
     let sentinels = Sentinels::builder().quick_to_miss().old_master_lingers(SECOND * 20);
     let sentinels = known_to(sentinels, &[]).start();
     let client = client(&sentinels);
@@ -337,7 +337,7 @@ fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one
 }
 
 #[test]
-fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
+fn old_master_receives_no_writes_after_switch_is_seen() {
     let sentinels = known_to(Sentinels::builder().old_master_lingers(SECOND * 20), &[]).start();
     let client = client(&sentinels);
     let holds: Vec<_> =
@@ -394,7 +394,7 @@ fn an_old_master_that_is_a_replica_now_is_not_used() {
 }
 
 #[test]
-fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
+fn all_waiters_acquire_lock_in_turn_after_master_was_killed() {
     let sentinels = start_quick_to_miss();
     let client = client(&sentinels);
     let old = sentinels.master();
@@ -416,7 +416,7 @@ fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
 }
 
 #[test]
-fn a_sentinel_that_hangs_costs_its_share_and_a_failover_is_followed_without_it() {
+fn hanging_sentinel_costs_bounded_time_and_failover_is_followed() {
     let sentinels = start_quick_to_miss();
     let hung = &sentinels.sentinels()[0];
     hung.pause();
@@ -435,7 +435,7 @@ fn a_sentinel_that_hangs_costs_its_share_and_a_failover_is_followed_without_it()
 }
 
 #[test]
-fn without_any_sentinel_the_client_goes_on_at_the_master_that_it_knows() {
+fn client_continues_at_known_master_without_any_sentinel() {
     let sentinels = start();
     let client = client(&sentinels);
     let guard = client.lock("held").lock().unwrap();
@@ -462,7 +462,7 @@ fn without_any_sentinel_the_client_goes_on_at_the_master_that_it_knows() {
 }
 
 #[test]
-fn a_sentinel_that_knows_an_old_master_is_outvoted_by_one_that_saw_the_later_failover() {
+fn sentinel_with_later_failover_epoch_overrules_stale_sentinel() {
     let (old, new) = (Server::start(), Server::start());
     let behind = FakeSentinel::start(Some((old.address(), 5)));
     let ahead = FakeSentinel::start(Some((new.address(), 6)));
@@ -479,7 +479,7 @@ fn a_sentinel_that_knows_an_old_master_is_outvoted_by_one_that_saw_the_later_fai
 }
 
 #[test]
-fn a_server_that_says_it_is_a_replica_is_not_used_and_the_sentinels_are_asked_again() {
+fn replica_named_as_master_is_skipped_and_sentinel_is_requeried() {
     let (master, replica) = (Server::start(), Server::start());
     let [host, port] = [master.address().ip().to_string(), master.address().port().to_string()];
     replica.command(&["REPLICAOF", &host, &port]);
@@ -666,7 +666,7 @@ fn sentinel_connections_end_with_the_client_without_a_wait() {
 }
 
 #[test]
-fn credentials_for_sentinels_where_there_are_none_are_a_wrong_setting() {
+fn sentinel_credentials_without_sentinels_are_invalid_setting() {
     let server = Server::start();
     let builder = Client::builder().url(&server.url()).sentinel_credentials(None, "secret");
     match builder.build() {

@@ -35,7 +35,7 @@ fn a_master_that_denies_subscribe_is_not_retried_in_a_busy_loop() {
 }
 
 #[test]
-fn a_sentinel_that_closes_subscriptions_is_not_retried_in_a_busy_loop() {
+fn sentinel_closing_subscriptions_is_not_retried_in_busy_loop() {
     let server = Server::start();
     let sentinel = FakeSentinel::start(Some((server.address(), 5)));
     let _client = built(asking(&[&sentinel]));
@@ -139,7 +139,7 @@ fn abyss() -> (SocketAddr, Socket, Vec<TcpStream>) {
 }
 
 #[test]
-fn a_master_that_has_vanished_costs_half_of_the_time_and_then_the_sentinels_are_asked_again() {
+fn vanished_master_costs_half_timeout_before_new_sentinel_query() {
     let server = Server::start();
     let (vanished, _socket, _inside) = abyss();
     let sentinel = FakeSentinel::start(Some((vanished, 5)));

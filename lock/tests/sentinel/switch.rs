@@ -19,7 +19,7 @@ fn copy(old: &Server, new: &Server) {
 }
 
 #[test]
-fn what_was_released_before_a_switch_is_released_at_the_new_master_too() {
+fn locks_released_before_switch_are_released_at_new_master() {
     let (old, new) = (Server::start(), Server::start());
     let sentinel = FakeSentinel::start(Some((old.address(), 5)));
     let client = built(asking(&[&sentinel]).watchdog_lease(SECOND * 600));
@@ -95,7 +95,7 @@ fn what_was_released_before_a_switch_is_released_at_the_new_master_too() {
 }
 
 #[test]
-fn what_was_released_at_the_old_master_while_the_switch_became_known_is_released_at_the_new_one() {
+fn locks_released_during_switch_are_released_at_new_master() {
     let (old, new) = (Server::start(), Server::start());
     let sentinel = FakeSentinel::start(Some((old.address(), 5)));
     let client = built(asking(&[&sentinel]));

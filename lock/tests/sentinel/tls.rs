@@ -138,7 +138,7 @@ fn a_master_with_an_untrusted_certificate_is_refused() {
 }
 
 #[test]
-fn a_missing_or_untrusted_client_certificate_is_refused_by_sentinels() {
+fn sentinels_refuse_missing_or_untrusted_client_certificate() {
     let certificates = Certificates::new();
     let stranger = Certificates::new();
     let sentinels = sentinels(&certificates);
@@ -155,7 +155,7 @@ fn a_missing_or_untrusted_client_certificate_is_refused_by_sentinels() {
 }
 
 #[test]
-fn one_side_with_tls_and_the_other_without_is_an_error_within_the_timeout() {
+fn tls_mismatch_between_client_and_server_fails_within_timeout() {
     let certificates = Certificates::new();
     let sentinels = sentinels(&certificates);
     let plain = behind(&sentinels);

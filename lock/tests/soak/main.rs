@@ -50,7 +50,7 @@ fn child_role() {
 }
 
 #[test]
-fn under_any_faults_no_stale_write_is_accepted_and_every_wait_ends() {
+fn faults_cause_no_stale_write_and_every_wait_ends() {
     let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let length = Duration::from_secs(number("SOAK_SECONDS").unwrap_or(SHORT));
     let schedule = Schedule::new(seed, length, IN_USE);

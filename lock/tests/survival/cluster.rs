@@ -39,7 +39,7 @@ fn wait_for_copies(cluster: &Cluster, master: &Server) {
 }
 
 #[test]
-fn ten_thousand_holds_survive_resharding_failovers_and_a_new_node() {
+fn ten_thousand_holds_survive_resharding_failovers_and_new_node() {
     let cluster = start(3, 1);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let names: Vec<String> = (0..LOCKS).map(|number| format!("many:{number}")).collect();

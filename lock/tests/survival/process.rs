@@ -122,7 +122,7 @@ fn a_process_stopped_for_half_a_lease_loses_nothing() {
 }
 
 #[test]
-fn a_process_stopped_for_one_and_a_half_leases_knows_that_all_is_lost() {
+fn process_stopped_for_1_5_leases_reports_all_holds_lost() {
     let server = Server::start();
     let mut strangers = Strangers::take(&server, &other_names());
     let mut process = child(&server);

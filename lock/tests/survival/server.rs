@@ -139,14 +139,14 @@ fn a_server_stopped_for_a_third_of_the_lease_loses_nothing() {
 }
 
 #[test]
-fn a_server_stopped_for_two_thirds_of_the_lease_loses_only_what_expired() {
+fn server_stop_of_two_thirds_of_lease_loses_only_expired_holds() {
     // What was due when it stopped has just that long, less the margins: a few may be lost, and more
     // on a busy machine. `count_the_lost` asserts that none is lost that has more time left.
     stop_the_server(SHORT_LEASE, |stopped, _| stopped >= SHORT_LEASE * 2 / 3);
 }
 
 #[test]
-fn a_server_reached_again_after_a_quarter_expired_keeps_the_other_locks() {
+fn reconnect_after_a_quarter_expired_keeps_remaining_holds() {
     // On a manual clock: on the real one, a busy machine may not look between the end of the first
     // half and the end of the second.
     const STEPS: u32 = 60;
@@ -177,7 +177,7 @@ fn a_server_reached_again_after_a_quarter_expired_keeps_the_other_locks() {
 }
 
 #[test]
-fn a_server_stopped_for_the_whole_lease_loses_all_and_reports_it_before_it_resumes() {
+fn server_stop_of_full_lease_reports_all_losses_before_resume() {
     let reasons =
         stop_the_server(SHORT_LEASE, |stopped, told| stopped >= SHORT_LEASE && told == MANY);
     assert_eq!(lost(&reasons), MANY);
@@ -236,7 +236,7 @@ fn assert_all_lost_to(heirs: &mut Strangers, server: &Server, mut fleet: Fleet) 
 }
 
 #[test]
-fn after_a_flushall_all_losses_are_reported_and_newer_locks_are_kept() {
+fn flushall_reports_all_losses_and_keeps_newer_locks() {
     let server = Server::start();
     let (mut fleet, clock) = Fleet::take_on_manual_clock(builder(&server).watchdog_lease(LEASE));
     server.command(&["FLUSHALL"]);
@@ -247,7 +247,7 @@ fn after_a_flushall_all_losses_are_reported_and_newer_locks_are_kept() {
 }
 
 #[test]
-fn after_an_empty_restart_all_losses_are_reported_and_newer_locks_are_kept() {
+fn empty_restart_reports_all_losses_and_keeps_newer_locks() {
     let server = Server::start();
     let (mut fleet, clock) = Fleet::take_on_manual_clock(builder(&server).watchdog_lease(LEASE));
     server.kill();

@@ -146,7 +146,7 @@ fn the_next_thread_gets_the_hold_without_a_command_of_either() {
 }
 
 #[test]
-fn sendable_and_plain_locks_hand_over_to_each_other_and_the_last_holder_decides_who_nests() {
+fn hand_over_between_sendable_and_plain_locks_updates_nesting() {
     let (world, client) = in_memory();
     let (plain, sendable) = (client.lock("a"), client.lock("a").sendable());
     let guard = sendable.lock().unwrap();
@@ -201,7 +201,7 @@ fn a_dropped_guard_hands_over_as_an_unlocked_one_does() {
 }
 
 #[test]
-fn a_non_reentrant_lock_is_handed_over_too_and_each_holder_is_refused_a_second_guard() {
+fn non_reentrant_lock_hands_over_and_refuses_second_guard() {
     let (_world, client) = in_memory();
     let lock = client.non_reentrant_lock("a");
     let guard = lock.lock().unwrap();
@@ -219,7 +219,7 @@ fn a_non_reentrant_lock_is_handed_over_too_and_each_holder_is_refused_a_second_g
 }
 
 #[test]
-fn a_budget_of_zero_switches_it_off_and_one_beyond_a_second_is_refused() {
+fn hand_over_budget_of_zero_disables_and_above_1_s_is_refused() {
     let world = InMemory::new();
     let builder = world.builder();
     let client = built(builder.clone().hand_over_budget(Duration::ZERO));
@@ -373,7 +373,7 @@ fn a_first_waiter_of_another_kind_is_not_skipped() {
 }
 
 #[test]
-fn a_waiter_for_another_name_of_the_channel_stands_in_no_ones_way() {
+fn waiter_for_second_name_on_channel_blocks_no_hand_over() {
     let (_world, client) = in_memory();
     let (guard, other) = (client.lock("a").lock().unwrap(), client.lock("{a}").lock().unwrap());
     let owners = [guard.owner().to_owned(), other.owner().to_owned()];
@@ -391,7 +391,7 @@ fn a_waiter_for_another_name_of_the_channel_stands_in_no_ones_way() {
 }
 
 #[test]
-fn what_is_more_than_a_plain_watched_hold_of_a_thread_is_released_on_the_server() {
+fn only_plain_watched_holds_of_threads_are_handed_over() {
     type Hold = fn(&Client) -> Box<dyn FnOnce()>;
     let holds: [(&str, Hold); 6] = [
         ("leased", |client| {
@@ -437,7 +437,7 @@ fn what_is_more_than_a_plain_watched_hold_of_a_thread_is_released_on_the_server(
 }
 
 #[test]
-fn a_dropped_guard_that_is_not_handed_over_lets_the_next_thread_ask_at_once() {
+fn dropped_guard_without_hand_over_lets_next_thread_try_at_once() {
     let (_world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     // A hold with a longer lease is released on the server.
@@ -453,7 +453,7 @@ fn a_dropped_guard_that_is_not_handed_over_lets_the_next_thread_ask_at_once() {
 }
 
 #[test]
-fn waiters_with_a_lease_or_an_owner_and_those_of_several_locks_are_given_no_hold() {
+fn waiters_with_lease_owner_or_several_locks_get_no_hand_over() {
     type Take = fn(&Client);
     let takes: [(&str, Take); 3] = [
         ("leased", |client| drop(client.lock("a").with_lease(SECOND).lock().unwrap())),
@@ -524,7 +524,7 @@ fn each_holder_sees_its_own_hold() {
 }
 
 #[test]
-fn the_longest_hold_and_the_report_of_a_long_one_count_for_each_holder() {
+fn max_hold_and_long_hold_report_restart_at_each_hand_over() {
     let world = InMemory::new();
     let (tell, told) = unbounded();
     let builder = world.builder().max_hold(SECOND * 120);
@@ -552,7 +552,7 @@ fn the_longest_hold_and_the_report_of_a_long_one_count_for_each_holder() {
 }
 
 #[test]
-fn a_loss_is_told_to_the_present_holder_and_the_next_thread_takes_the_lock_anew() {
+fn loss_is_reported_to_present_holder_and_next_thread_acquires() {
     let world = InMemory::new();
     let (tell, told) = unbounded();
     let client = built(world.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
@@ -579,7 +579,7 @@ fn a_loss_is_told_to_the_present_holder_and_the_next_thread_takes_the_lock_anew(
 }
 
 #[test]
-fn a_waiter_that_knew_the_holder_has_the_lock_when_the_loss_is_found() {
+fn waiter_behind_lost_holder_acquires_when_loss_is_found() {
     let world = InMemory::new();
     let client = world.client_with_lease(SECOND);
     let guard = client.lock("a").lock().unwrap();
@@ -595,7 +595,7 @@ fn a_waiter_that_knew_the_holder_has_the_lock_when_the_loss_is_found() {
 }
 
 #[test]
-fn no_waiter_trusts_a_lease_that_ended_in_a_pause_of_the_process() {
+fn lease_expired_during_process_pause_is_not_handed_over() {
     let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
@@ -616,7 +616,7 @@ fn no_waiter_trusts_a_lease_that_ended_in_a_pause_of_the_process() {
 // Ends.
 
 #[test]
-fn a_forced_release_ends_the_hold_of_whoever_has_it_and_the_next_thread_takes_the_lock_anew() {
+fn forced_release_ends_current_hold_and_next_thread_acquires() {
     let (_world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
@@ -659,7 +659,7 @@ fn nothing_is_handed_over_while_a_forced_release_is_under_way() {
 }
 
 #[test]
-fn a_waiter_that_is_cancelled_or_out_of_time_leaves_the_line_at_once() {
+fn cancelled_or_timed_out_waiter_leaves_queue_at_once() {
     let (world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
@@ -774,7 +774,7 @@ fn a_shutdown_ends_the_holder_and_the_line() {
 }
 
 #[test]
-fn a_thread_that_panics_hands_over_and_one_that_forgets_its_guard_keeps_the_lock() {
+fn panicking_thread_hands_over_and_forgotten_guard_keeps_lock() {
     let (world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();

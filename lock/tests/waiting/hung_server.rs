@@ -207,7 +207,7 @@ fn a_cancel_takes_one_command_timeout_at_a_stopped_server() {
 }
 
 #[test]
-fn a_cancel_in_the_middle_takes_one_command_timeout_at_a_stopped_server() {
+fn cancelled_wait_at_stopped_server_ends_within_command_timeout() {
     let (cancel, cancelled) = bounded(1);
     let wait = Wait::forever().or_cancelled(&cancelled);
     let meanwhile = |servers: &[Server; 3]| {
@@ -243,7 +243,7 @@ fn a_job_ends_in_time_if_the_server_stops_once_it_has_the_lock() {
 }
 
 #[test]
-fn a_thread_of_a_named_owner_has_its_own_limit_while_another_asks() {
+fn thread_of_named_owner_keeps_own_timeout_while_first_acquires() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let builder = Client::builder().command_timeout(COMMAND_TIMEOUT);

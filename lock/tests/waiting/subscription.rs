@@ -267,7 +267,7 @@ fn a_subscription_that_is_flooded_is_replaced() {
 }
 
 #[test]
-fn a_subscription_that_keeps_breaking_is_not_replaced_in_a_busy_loop() {
+fn repeatedly_broken_subscription_is_not_retried_in_busy_loop() {
     let subscribes = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&subscribes);
     let server = FakeServer::start(move |words| match words {
@@ -295,7 +295,7 @@ fn a_subscription_that_keeps_breaking_is_not_replaced_in_a_busy_loop() {
 }
 
 #[test]
-fn a_release_while_the_subscription_is_broken_costs_at_most_the_poll_bound() {
+fn release_during_broken_subscription_is_seen_within_poll_bound() {
     let server = Server::start();
     let (holder, waiter) = (connect(&server), connect(&server));
     for _ in 0..3 {
@@ -314,7 +314,7 @@ fn a_release_while_the_subscription_is_broken_costs_at_most_the_poll_bound() {
 }
 
 #[test]
-fn a_release_before_the_subscription_is_noticed_when_it_is_confirmed() {
+fn release_before_subscription_is_noticed_at_confirmation() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let (holder, waiter) = (connect(&server), without_polls(&proxy.url()));

@@ -191,7 +191,7 @@ fn short_waits_together_cost_the_server_few_tries() {
 }
 
 #[test]
-fn a_very_short_wait_behind_others_is_no_error_while_the_server_answers() {
+fn short_timed_wait_behind_waiter_times_out_without_error() {
     let server = Server::start();
     let (holder, client) = (connect(&server), connect(&server));
     let guard = holder.lock("a").lock().unwrap();

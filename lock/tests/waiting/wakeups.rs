@@ -148,7 +148,7 @@ fn a_lost_message_costs_at_most_the_poll_bound() {
 }
 
 #[test]
-fn a_waiter_follows_a_lease_that_ends_by_itself_without_waiting_for_the_poll_bound() {
+fn waiter_acquires_at_lease_end_without_waiting_for_poll_bound() {
     let server = Server::start();
     let (holder, waiter) = (connect(&server), connect(&server));
     let lease = Duration::from_millis(1_100);
@@ -230,7 +230,7 @@ fn crowd(clients: usize, threads: usize) -> Crowd {
 }
 
 #[test]
-fn a_thousand_threads_cost_one_subscription_and_one_try_per_release_or_poll_bound() {
+fn thousand_threads_share_subscription_and_try_once_per_release() {
     let crowd = crowd(1, 1000);
     assert_eq!(crowd.listeners, 1);
     let releases = 1001;
@@ -241,7 +241,7 @@ fn a_thousand_threads_cost_one_subscription_and_one_try_per_release_or_poll_boun
 }
 
 #[test]
-fn the_threads_of_two_clients_all_get_the_lock_and_each_client_tries_once_per_release() {
+fn threads_of_two_clients_all_acquire_with_a_try_per_release() {
     let crowd = crowd(2, 100);
     assert_eq!(crowd.listeners, 2);
     let releases = 201;
@@ -471,7 +471,7 @@ fn one_message_cancels_all_waiters_that_share_the_channel() {
 }
 
 #[test]
-fn a_cancel_while_a_call_hangs_waits_for_one_command_timeout_at_most() {
+fn cancel_during_hanging_call_waits_at_most_a_command_timeout() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let timeout = SECOND;
@@ -692,7 +692,7 @@ fn shutdown_reports_what_a_hanging_server_did_not_release() {
 }
 
 #[test]
-fn a_lock_that_is_granted_while_the_client_shuts_down_is_not_handed_out() {
+fn lock_granted_during_client_shutdown_is_released() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let client = Client::connect(&proxy.url()).unwrap();
@@ -726,7 +726,7 @@ impl Clock for Counting {
 }
 
 #[test]
-fn the_waiting_threads_of_one_named_owner_sleep_while_one_of_them_tries() {
+fn waiting_threads_of_named_owner_sleep_while_a_thread_tries() {
     const THREADS: usize = 100;
     const TRIES: u64 = 50;
     let server = Server::start();

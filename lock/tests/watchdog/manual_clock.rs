@@ -23,7 +23,7 @@ fn least_time_to_live(world: &InMemory, lease: Duration) -> Duration {
 }
 
 #[test]
-fn the_default_lease_of_30_s_is_renewed_every_10_s_so_20_s_are_always_left() {
+fn default_lease_of_30_s_is_renewed_every_10_s_and_keeps_20_s() {
     let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
@@ -138,7 +138,7 @@ fn an_overwritten_key_is_reported_and_does_not_affect_others() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_asked_until_validity_ends_and_then_the_lock_is_lost() {
+fn unreachable_server_is_retried_until_validity_ends_in_loss() {
     let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
@@ -166,7 +166,7 @@ fn a_server_that_comes_back_in_time_loses_nothing() {
 }
 
 #[test]
-fn unanswered_renewals_do_not_extend_validity_and_the_key_is_released() {
+fn unanswered_renewal_extends_no_validity_and_key_is_released() {
     let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
@@ -252,7 +252,7 @@ fn the_other_way_round_the_watched_guard_keeps_its_watchdog() {
 }
 
 #[test]
-fn nesting_short_leases_again_and_again_does_not_put_the_renewal_off() {
+fn repeated_short_nested_leases_do_not_delay_renewal() {
     let world = InMemory::new();
     let client = world.client();
     let watched = client.lock("a").lock().unwrap();
@@ -297,7 +297,7 @@ fn many(client: &Client, count: usize) -> Vec<wheellock::LockGuard> {
 }
 
 #[test]
-fn a_few_locks_share_a_script_and_many_come_two_scripts_at_a_time_at_most() {
+fn renewals_share_scripts_and_send_at_most_two_at_a_time() {
     for (count, most) in [(20, 20), (1000, 50)] {
         let world = InMemory::new();
         let client = world.client();
@@ -314,7 +314,7 @@ fn a_few_locks_share_a_script_and_many_come_two_scripts_at_a_time_at_most() {
 }
 
 #[test]
-fn after_two_periods_a_burst_of_ten_thousand_is_spread_to_at_most_twice_the_average() {
+fn burst_of_ten_thousand_renewals_is_spread_after_two_periods() {
     let world = InMemory::new();
     let client = world.client();
     let guards = many(&client, 10_000);
@@ -336,7 +336,7 @@ fn after_two_periods_a_burst_of_ten_thousand_is_spread_to_at_most_twice_the_aver
 }
 
 #[test]
-fn a_waiter_whose_message_is_lost_asks_again_after_the_poll_bound() {
+fn waiter_with_lost_message_retries_after_poll_bound() {
     let world = InMemory::new();
     let (client, rival) = (world.client(), world.client());
     let guard = client.lock("a").lock().unwrap();

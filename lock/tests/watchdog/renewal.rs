@@ -83,7 +83,7 @@ fn a_refusal_that_passes_is_outlived() {
 }
 
 #[test]
-fn a_server_that_refuses_everything_is_asked_little_more_than_once_for_each_script() {
+fn refusing_server_gets_few_more_requests_than_renewal_scripts() {
     let server = Server::start();
     let clock = ManualClock::new();
     let builder = Client::builder().url(&limited_user(&server, &[]));
@@ -142,7 +142,7 @@ fn a_script_has_never_more_keys_than_the_setting_says() {
 }
 
 #[test]
-fn a_renewal_is_late_since_it_was_due_first_however_often_it_was_tried() {
+fn renewal_lateness_counts_from_first_due_time_despite_retries() {
     let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
@@ -192,7 +192,7 @@ fn a_size_out_of_its_bounds_is_refused() {
 }
 
 #[test]
-fn a_hanging_server_gets_one_attempt_at_a_time_for_a_thousand_holds() {
+fn hanging_server_gets_a_single_renewal_attempt_at_a_time() {
     let clock = ManualClock::new();
     let memory = Memory::with_clock(Arc::new(clock.clone()));
     let client = Client::builder().in_memory(&memory).renewal_batch(5, 10).build().unwrap();
@@ -209,7 +209,7 @@ fn a_hanging_server_gets_one_attempt_at_a_time_for_a_thousand_holds() {
 }
 
 #[test]
-fn the_statistics_say_how_large_scripts_were_how_late_renewals_came_and_why_holds_were_lost() {
+fn statistics_report_script_size_lateness_and_loss_reasons() {
     let clock = ManualClock::new();
     let memory = Memory::with_clock(Arc::new(clock.clone()));
     let client = Client::builder().in_memory(&memory).build().unwrap();

@@ -157,7 +157,7 @@ fn either_a_cancel_or_the_ticker_gets_the_value() {
 }
 
 #[test]
-fn a_value_scheduled_while_the_ticker_goes_to_sleep_is_handed_over() {
+fn value_scheduled_as_ticker_falls_asleep_is_handed_over() {
     model(|| {
         let running = World::new(1, None).start(1);
         running.schedule(0, 1, 7);
@@ -188,7 +188,7 @@ fn a_value_rescheduled_to_an_earlier_tick_is_handed_over() {
 }
 
 #[test]
-fn two_threads_that_schedule_both_wake_a_ticker_that_goes_to_sleep() {
+fn two_scheduling_threads_both_wake_ticker_falling_asleep() {
     for (shards, second) in [(1, 0), (2, 1)] {
         model(move || {
             let running = World::new(shards, None).start(2);
@@ -206,7 +206,7 @@ fn two_threads_that_schedule_both_wake_a_ticker_that_goes_to_sleep() {
 }
 
 #[test]
-fn a_value_scheduled_during_a_stop_is_refused_handed_over_or_returned() {
+fn value_scheduled_during_stop_is_refused_handled_or_returned() {
     model(|| {
         let running = World::new(1, None).start(usize::MAX);
         let all = Arc::clone(&running.shards);

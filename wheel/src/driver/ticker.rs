@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes under Miri")]
-    fn a_ticker_that_is_stopped_takes_no_further_batch_of_its_backlog() {
+    fn stopped_ticker_hands_over_no_further_batch_of_backlog() {
         let clock = Arc::new(ManualClock::new());
         let scale = TickScale::new(clock.now(), Duration::from_secs(1)).unwrap();
         let context = Arc::new(Context::new(Arc::<ManualClock>::clone(&clock), scale, None));

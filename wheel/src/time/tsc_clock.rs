@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reading_on_any_thread_is_never_early_and_at_most_a_millisecond_late() {
+    fn tsc_reading_is_never_early_and_at_most_a_millisecond_late() {
         let clock = TscClock::new();
         let read = |clock: TscClock| {
             for _ in 0..200_000 {

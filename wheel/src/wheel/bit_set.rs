@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes under Miri")]
-    fn next_from_finds_numbers_within_a_word_across_words_and_wraps_around() {
+    fn next_from_finds_bits_within_and_across_words_and_wraps() {
         for count in [1, 2, 64, 128, 4096, 8192, 1 << 16, 1 << 20] {
             let mut bits = bits(count);
             assert_eq!(bits.next_from(0), None);

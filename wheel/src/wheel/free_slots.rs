@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes under Miri")]
-    fn slots_freed_last_come_first_and_all_others_in_the_order_of_their_addresses() {
+    fn recently_freed_slots_come_first_and_rest_in_address_order() {
         // Each index once, shuffled: 40503 is odd.
         let mixed: Vec<u32> = (0..1 << 16).map(|at| at * 40_503 % (1 << 16)).collect();
         let mut free = free(mixed.iter().copied());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_freed_within_the_current_run_is_allocated_once_in_the_next_pass() {
+    fn slot_freed_within_current_run_is_allocated_once_in_next_pass() {
         let mut free = free(0..200);
         for _ in 0..RECENT + 10 {
             free.take();

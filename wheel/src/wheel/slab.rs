@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_with_a_used_up_generation_is_released_and_never_reopened() {
+    fn chunk_with_exhausted_generation_is_released_and_not_reopened() {
         let mut slab = Slab::new();
         let keys: Vec<Key> = (0..2 * CHUNK).map(|value| insert(&mut slab, value)).collect();
         slab.chunks[0].slot_mut(7).generation = NonZeroU32::MAX;

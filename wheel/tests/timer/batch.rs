@@ -87,7 +87,7 @@ fn values_due_together_come_in_one_batch() {
 }
 
 #[test]
-fn a_batch_has_a_bounded_size_and_nothing_is_lost_between_batches() {
+fn batch_size_is_bounded_and_no_value_is_lost_between_batches() {
     let (clock, timer, batches) = timer(|builder| builder);
     for value in 0..5000 {
         timer.schedule(SECOND, value).unwrap();
@@ -121,7 +121,7 @@ fn one_far_timeout_wakes_the_ticker_once_when_it_is_due() {
 }
 
 #[test]
-fn scheduling_and_cancelling_on_an_idle_timer_wakes_the_ticker_once_per_delay() {
+fn schedule_and_cancel_on_idle_timer_wake_ticker_once_per_delay() {
     let counting = Counting::new();
     let timer = counting.timer();
     let wake_ups = counting.wake_ups(|| {
@@ -176,7 +176,7 @@ fn a_value_due_before_the_next_wake_is_on_time() {
 }
 
 #[test]
-fn values_scheduled_many_at_a_time_are_on_time_each_after_its_own_delay() {
+fn schedule_many_delivers_each_value_after_own_delay() {
     let (clock, timer, batches) = timer(|builder| builder);
     // The ticker sleeps to this one, and is woken for the others.
     timer.schedule(SECOND * 60, 60).unwrap();
@@ -191,7 +191,7 @@ fn values_scheduled_many_at_a_time_are_on_time_each_after_its_own_delay() {
 }
 
 #[test]
-fn capacity_that_another_thread_gave_back_serves_many_values_after_their_delays() {
+fn capacity_freed_on_second_thread_serves_schedule_many() {
     const LIMIT: usize = 1500;
     // The two threads usually have different shards.
     for _ in 0..4 {
@@ -234,7 +234,7 @@ fn a_handler_that_panics_loses_its_batch_and_nothing_else() {
 }
 
 #[test]
-fn values_left_by_the_handler_are_dropped_and_their_destructors_may_panic() {
+fn unhandled_values_are_dropped_and_destructor_panic_is_caught() {
     struct Bomb(bool);
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -286,7 +286,7 @@ fn stop_returns_the_values_and_is_an_error_in_the_handler() {
 }
 
 #[test]
-fn stop_returns_the_values_of_all_threads_in_the_order_of_their_ticks() {
+fn stop_returns_values_of_all_threads_in_tick_order() {
     let (_clock, timer, _batches) = timer(|builder| builder);
     for thread in 0..4_u32 {
         thread::scope(|scope| {

@@ -84,7 +84,7 @@ fn a_timer_whose_clock_panics_reports_it_once_and_refuses() {
 }
 
 #[test]
-fn a_timer_whose_clock_panicked_returns_what_is_pending_and_blocks_no_thread() {
+fn timer_after_clock_panic_returns_pending_and_blocks_no_thread() {
     for part in PARTS {
         let (_clock, timer, _reports) = ended(part);
         assert_eq!(timer.pending_timeouts(), 1);

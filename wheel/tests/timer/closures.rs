@@ -88,7 +88,7 @@ fn a_task_runs_not_before_its_delay_and_at_most_a_tick_after() {
 }
 
 #[test]
-fn tasks_of_one_thread_run_by_tick_and_then_in_the_order_of_scheduling() {
+fn tasks_of_same_thread_run_by_tick_then_by_schedule_order() {
     let world = World::new();
     for (number, ticks) in [(0, 3), (1, 1), (2, 3), (3, 2), (4, 1), (5, 100_000), (6, 5000)] {
         world.timer.schedule(TICK * ticks, world.send(number)).unwrap();
@@ -99,7 +99,7 @@ fn tasks_of_one_thread_run_by_tick_and_then_in_the_order_of_scheduling() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_and_a_zero_delay_run_at_the_next_tick_at_the_latest() {
+fn past_deadline_and_zero_delay_run_by_next_tick() {
     let world = World::new();
     world.clock.advance(SECOND);
     let now = world.timer.clock().now();
@@ -254,7 +254,7 @@ fn panics_of_the_panic_hook_and_of_a_payload_are_caught() {
 }
 
 #[test]
-fn advancing_a_manual_clock_out_of_range_panics_and_leaves_the_time() {
+fn manual_clock_overflow_panics_and_leaves_time_unchanged() {
     let world = World::new();
     world.timer.schedule(SECOND, world.send(1)).unwrap();
     let now = world.clock.now();
@@ -292,7 +292,7 @@ fn a_task_may_schedule_and_cancel_on_its_own_timer() {
 }
 
 #[test]
-fn a_task_that_reschedules_itself_without_delay_does_not_block_the_clock() {
+fn zero_delay_self_rescheduling_task_does_not_block_clock() {
     fn again(timer: &Arc<HashedWheelTimer>, runs: &Arc<AtomicUsize>) {
         let (next, count) = (Arc::clone(timer), Arc::clone(runs));
         timer
@@ -497,7 +497,7 @@ fn never_exceeds(limit: usize, free: usize) {
 }
 
 #[test]
-fn a_stop_returns_no_more_tasks_than_the_limit_while_threads_schedule() {
+fn stop_returns_at_most_limit_tasks_while_threads_schedule() {
     for limit in [100, 3000] {
         for _ in 0..10 {
             stop_while_eight_threads_schedule(limit);

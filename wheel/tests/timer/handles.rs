@@ -28,7 +28,7 @@ fn counter() -> (Arc<AtomicUsize>, impl FnMut() + Clone + Send + 'static) {
 }
 
 #[test]
-fn a_task_with_a_weak_timer_schedules_itself_and_keeps_nothing_alive() {
+fn weak_timer_task_reschedules_and_does_not_keep_timer_alive() {
     fn again(timer: &WeakTimer, alive: &Arc<()>) {
         let (weak, alive) = (timer.clone(), Arc::clone(alive));
         timer.schedule(SECOND, move || again(&weak, &alive)).ok();
@@ -50,7 +50,7 @@ fn a_task_with_a_weak_timer_schedules_itself_and_keeps_nothing_alive() {
 }
 
 #[test]
-fn what_a_timer_or_its_weak_timer_schedules_at_an_instant_runs_then() {
+fn schedule_at_on_timer_or_weak_timer_runs_at_given_instant() {
     let (clock, timer) = timer();
     let (runs, count) = counter();
     let deadline = clock.now() + SECOND;
@@ -62,7 +62,7 @@ fn what_a_timer_or_its_weak_timer_schedules_at_an_instant_runs_then() {
 }
 
 #[test]
-fn a_weak_batch_timer_does_what_its_timer_does_until_that_is_gone() {
+fn weak_batch_timer_works_until_timer_is_dropped() {
     let clock = ManualClock::new();
     let (sender, receiver) = unbounded();
     let timer = BatchTimer::builder()
@@ -94,7 +94,7 @@ fn a_weak_batch_timer_does_what_its_timer_does_until_that_is_gone() {
 }
 
 #[test]
-fn a_handler_schedules_on_its_own_timer_and_does_not_keep_it_alive() {
+fn handler_schedules_on_own_timer_without_keeping_timer_alive() {
     let clock = ManualClock::new();
     let alive = Arc::new(1);
     let of_handler = Arc::clone(&alive);
@@ -129,7 +129,7 @@ fn no_handler_is_made_for_settings_that_are_out_of_range() {
 }
 
 #[test]
-fn a_handle_that_cancels_on_drop_does_so_once_unless_it_is_disarmed() {
+fn cancel_on_drop_handle_cancels_once_unless_disarmed() {
     let (clock, timer) = timer();
     let (runs, count) = counter();
     let (dropped, disarmed) = (count.clone(), count.clone());
@@ -163,7 +163,7 @@ fn rescheduling_by_a_delay_counts_from_now() {
 }
 
 #[test]
-fn a_periodic_task_that_is_rescheduled_keeps_its_rate_from_the_new_deadline() {
+fn rescheduled_periodic_task_keeps_rate_from_new_deadline() {
     let (clock, timer) = timer();
     let start = clock.now();
     let beat = timer.schedule_periodic(SECOND, Period::fixed_rate(SECOND), || {}).unwrap();

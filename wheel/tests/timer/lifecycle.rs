@@ -12,12 +12,12 @@ const SECOND: Duration = Duration::from_secs(1);
 const THREADLESS: &str = "HASHED_WHEEL_TEST_THREADLESS";
 
 #[test]
-fn a_thread_that_cannot_be_started_is_an_error_and_blocks_no_thread() {
+fn failed_thread_start_is_an_error_and_blocks_no_thread() {
     if std::env::var_os(THREADLESS).is_none() {
         // A stack for which no machine has the address space: every thread is refused.
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--test-threads=1"])
-            .arg("lifecycle::a_thread_that_cannot_be_started_is_an_error_and_blocks_no_thread")
+            .arg("lifecycle::failed_thread_start_is_an_error_and_blocks_no_thread")
             .env("RUST_MIN_STACK", (usize::MAX / 2).to_string())
             .env(THREADLESS, "")
             .output()
@@ -88,7 +88,7 @@ fn a_manual_clock_does_not_wait_for_the_destructor_of_a_handler() {
 }
 
 #[test]
-fn a_thread_that_lets_time_pass_moves_a_manual_clock_and_what_is_due_runs() {
+fn thread_passing_time_moves_manual_clock_and_runs_due_tasks() {
     let clock = ManualClock::new();
     let pass = |clock: &ManualClock, time| {
         clock.pass_until(&Parker::new(), clock.now() + time, &crossbeam_channel::never());

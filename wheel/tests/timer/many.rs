@@ -51,7 +51,7 @@ fn on_four_threads<T: Send, I: Iterator<Item = T>>(work: impl Fn(u64) -> I + Syn
 }
 
 #[test]
-fn a_million_keys_of_several_threads_are_cancelled_in_random_order_each_once() {
+fn million_keys_in_random_order_are_cancelled_once_each() {
     let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u64>| {}).unwrap();
     let mut pending = on_four_threads(|part| {
         schedule(&timer, (0..MILLION).filter(|number| number % 4 == part)).into_iter()
@@ -88,7 +88,7 @@ fn a_million_keys_of_several_threads_are_cancelled_in_random_order_each_once() {
 }
 
 #[test]
-fn threads_that_cancel_the_same_keys_at_once_get_each_value_once() {
+fn concurrent_cancels_of_same_keys_return_each_value_once() {
     const VALUES: u64 = 100_000;
     let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u64>| {}).unwrap();
     let own = |part| (0..VALUES).filter(move |number| number % 4 == part);
@@ -108,7 +108,7 @@ fn threads_that_cancel_the_same_keys_at_once_get_each_value_once() {
 }
 
 #[test]
-fn clear_returns_a_million_values_of_two_threads_and_leaves_the_timer_usable() {
+fn clear_returns_million_values_and_leaves_timer_usable() {
     let timer = BatchTimer::builder()
         .max_pending_timeouts(usize::try_from(MILLION).unwrap())
         .build_batch(|_: &mut Vec<u64>| {})

@@ -142,7 +142,7 @@ fn a_period_shorter_than_a_tick_runs_once_per_tick() {
 }
 
 #[test]
-fn a_first_delay_or_period_out_of_range_never_ends_and_can_be_cancelled() {
+fn out_of_range_delay_or_period_never_ends_until_cancelled() {
     let (clock, timer) = timer(|builder| builder);
     let (count, task) = counter();
     let never =
@@ -230,7 +230,7 @@ fn it_keeps_its_capacity_while_it_runs() {
 }
 
 #[test]
-fn an_executor_that_drops_the_task_ends_it_and_frees_its_capacity() {
+fn executor_dropping_task_ends_timeout_and_frees_capacity() {
     let clock = ManualClock::new();
     let builder = HashedWheelTimer::builder().clock(Arc::new(clock.clone()));
     let timer = builder.max_pending_timeouts(1).build_with_executor(drop).unwrap();

@@ -31,7 +31,7 @@ fn the_textbook_example_of_eight_buckets() {
 }
 
 #[test]
-fn every_deadline_is_due_at_its_own_tick_around_the_boundaries_of_laps() {
+fn deadlines_around_lap_boundaries_are_due_at_exact_tick() {
     // Miri takes minutes for a large wheel.
     let sizes: &[usize] = if cfg!(miri) { &[1, 8] } else { &[1, 2, 8, 64, 128] };
     for &buckets in sizes {
@@ -100,7 +100,7 @@ fn an_advance_continues_where_its_limit_stopped_it() {
 }
 
 #[test]
-fn entries_come_by_tick_and_within_a_tick_in_the_order_of_insertion() {
+fn due_entries_are_ordered_by_tick_then_by_insertion() {
     let mut wheel = wheel(4);
     wheel.insert(9, "far, first");
     wheel.insert(2, "near");
@@ -206,7 +206,7 @@ fn a_key_of_another_wheel_does_not_break_this_one() {
 }
 
 #[test]
-fn the_number_of_buckets_is_rounded_up_to_a_power_of_two_and_has_limits() {
+fn bucket_count_is_rounded_up_to_power_of_two_and_limited() {
     for (asked, given) in [(1, 1), (2, 2), (3, 4), (512, 512), (513, 1024)] {
         assert_eq!(wheel::<()>(asked).buckets(), given);
     }
@@ -235,7 +235,7 @@ fn an_advance_stopped_within_the_last_tick_continues_there() {
 }
 
 #[test]
-fn a_wheel_that_lengthens_its_lap_keeps_buckets_rounds_and_order() {
+fn longer_lap_keeps_buckets_rounds_and_order() {
     let mut wheel = wheel(8);
     let mut expected = Vec::new();
     // The first are too far ahead for the number of entries, the last are not: the lap gets longer
@@ -255,7 +255,7 @@ fn a_wheel_that_lengthens_its_lap_keeps_buckets_rounds_and_order() {
 /// Enough entries that memory is allocated and released several times.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes under Miri")]
-fn a_wheel_filled_and_emptied_repeatedly_keeps_order_and_resolves_no_old_key() {
+fn refilled_wheel_keeps_order_and_resolves_no_stale_key() {
     const COUNT: usize = 30_000;
     let mut wheel = wheel(8);
     let mut stale: Vec<Key> = Vec::new();

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_stuck_when_each_request_is_unanswered_for_a_timeout() {
+    fn lane_is_stuck_when_each_request_exceeds_the_timeout() {
         let test = Test::new(8);
         test.send();
         assert_eq!(test.step(), Step::Sent);

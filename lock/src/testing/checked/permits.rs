@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_out_a_decision_that_protects_the_number_of_permits_is_found() {
+    fn search_finds_each_omitted_decision_protecting_permit_count() {
         for mutation in [
             Mutation::RepliesForgotten,
             Mutation::EarlierCallsRun,

@@ -111,7 +111,7 @@ fn two_clients_keep_every_promise_when_they_renew_and_crash() {
 }
 
 #[test]
-fn two_clients_keep_every_promise_while_the_servers_clock_is_one_in_a_hundred_off() {
+fn two_clients_keep_promises_with_server_clock_1_percent_off() {
     for rate in [99, 101] {
         let limits = Limits { messages: 1, time: 4, rate, ..SMALL };
         search_all(&format!("a rate of {rate} %"), limits);
@@ -119,7 +119,7 @@ fn two_clients_keep_every_promise_while_the_servers_clock_is_one_in_a_hundred_of
 }
 
 #[test]
-fn an_estimate_of_the_servers_clock_that_is_off_breaks_no_promise() {
+fn wrong_estimate_of_the_server_clock_breaks_no_promise() {
     for ahead in [-400, 331] {
         let limits = Limits { attempts: 2, ahead, ..CRASHING };
         search_all(&format!("an estimate that is {ahead} ms ahead"), limits);
@@ -164,7 +164,7 @@ fn a_forced_release_that_is_sent_twice_ends_one_hold() {
 }
 
 #[test]
-fn after_a_failover_that_loses_writes_every_lock_is_released_again() {
+fn every_lock_is_released_after_a_failover_with_lost_writes() {
     search_all("a failover", FAILOVER);
     search_all("a failover, grants on the replica", ACKNOWLEDGED);
     search_all("a failover, two clients", Limits { clients: 2, holds: 1, time: 0, ..FAILOVER });
@@ -189,7 +189,7 @@ fn a_fair_lock_keeps_every_promise() {
 }
 
 #[test]
-fn a_majority_keeps_every_promise_though_a_server_loses_its_keys() {
+fn majority_keeps_all_promises_when_a_server_loses_its_keys() {
     let short = majority::Limits { time: 2, ..MAJORITY };
     search_whole("a majority", &CheckedMajority::new(short));
     let emptied = majority::Limits { emptied: 1, asks: 1, time: 1, ..MAJORITY };
@@ -290,7 +290,7 @@ fn check_mirrors<M: Model<State: PartialEq + Debug>>(what: &str, model: &M) {
 }
 
 #[test]
-fn states_that_differ_in_names_only_lead_to_states_that_differ_in_names_only() {
+fn states_equal_up_to_names_have_successors_equal_up_to_names() {
     for kind in [Kind::Reentrant, Kind::Fair, Kind::Fenced, Kind::Read, Kind::Write] {
         let limits = Limits { kinds: [kind; 3], fails_over: true, waiters: 0, ..WALKS };
         check_mirrors(&format!("{kind:?}"), &CheckedLock::new(limits));

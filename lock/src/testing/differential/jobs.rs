@@ -147,7 +147,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
 }
 
 #[test]
-fn every_operation_of_a_job_and_an_election_does_in_memory_what_its_script_does_on_a_server() {
+fn job_and_election_operations_in_memory_match_server_scripts() {
     run_histories(256, file!(), action(), |server, history| {
         let client = ClientId::random();
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();

@@ -82,7 +82,7 @@ impl Actors {
 }
 
 #[test]
-fn every_operation_of_the_latch_does_in_memory_what_its_script_does_on_a_server() {
+fn latch_operations_in_memory_match_server_scripts() {
     run_histories(256, file!(), action(), |server, history| {
         let mut actors = Actors::new(server);
         for (at, call, action) in history {

@@ -142,7 +142,7 @@ impl Actors {
 }
 
 #[test]
-fn every_operation_of_the_reentrant_lock_does_in_memory_what_its_script_does_on_a_server() {
+fn reentrant_lock_operations_in_memory_match_server_scripts() {
     run_histories(256, file!(), action(), |server, history| {
         let mut actors = Actors::new(server);
         for action in history {

@@ -171,7 +171,7 @@ impl Actors {
 }
 
 #[test]
-fn every_operation_of_permits_does_in_memory_what_its_script_does_on_a_server() {
+fn permit_operations_in_memory_match_server_scripts() {
     run_histories(512, file!(), action(), |server, history| {
         let mut actors = Actors::new(server);
         for action in history {

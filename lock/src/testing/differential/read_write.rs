@@ -280,7 +280,7 @@ impl Actors {
 }
 
 #[test]
-fn every_operation_of_the_read_write_lock_does_in_memory_what_its_script_does_on_a_server() {
+fn read_write_lock_operations_in_memory_match_server_scripts() {
     run_histories(400, file!(), action(), |server, history| {
         let mut actors = Actors::new(server);
         for action in history {

@@ -113,7 +113,7 @@ impl Actors {
 }
 
 #[test]
-fn every_operation_of_the_semaphore_does_in_memory_what_its_script_does_on_a_server() {
+fn semaphore_operations_in_memory_match_server_scripts() {
     run_histories(256, file!(), action(), |server, history| {
         let mut actors = Actors::new(server);
         for (at, call, action) in history {

@@ -108,7 +108,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
 }
 
 #[test]
-fn every_operation_of_the_simple_lock_does_in_memory_what_its_script_does_on_a_server() {
+fn simple_lock_operations_in_memory_match_server_scripts() {
     run_histories(256, file!(), action(), |server, history| {
         let client = ClientId::random();
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();

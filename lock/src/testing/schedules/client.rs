@@ -236,7 +236,7 @@ fn a_client_that_is_told_releases_what_it_has_cached() {
 }
 
 #[test]
-fn nested_guards_and_one_that_outlives_the_client_leave_nothing_behind() {
+fn nested_guards_and_guard_outliving_the_client_leave_no_state() {
     explore(2_000, || {
         let world = World::new(TWICE);
         let threads = (0..3).map(|number| {

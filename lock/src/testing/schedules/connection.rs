@@ -718,7 +718,7 @@ fn a_call_uses_no_connection_that_is_silent() {
 }
 
 #[test]
-fn a_second_connection_is_opened_for_callers_that_queue_together() {
+fn second_connection_opens_for_callers_queued_together() {
     explore(1_000, || {
         let world = World::new();
         let count = Arc::new(AtomicU64::new(0));
@@ -1129,7 +1129,7 @@ impl CutNet {
 /// Whoever wrote them, with whatever others: a request that was accepted as a whole may have run,
 /// and no other.
 #[test]
-fn at_every_byte_of_a_batch_callers_are_told_whether_it_may_have_run() {
+fn batch_cut_at_any_byte_reports_whether_each_call_may_have_run() {
     const CALLS: usize = 5;
     let request = Command::of(&["ECHO", "0"]).len();
     let batches = Arc::new(AtomicU64::new(0));

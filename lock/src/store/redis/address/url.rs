@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentinel_url_gives_the_name_the_sentinels_and_the_credentials_of_the_master() {
+    fn sentinel_url_gives_master_name_sentinels_and_credentials() {
         let url = "redis-sentinel://ann:s%40cret@one.example.org,[::1]:7000,10.0.0.1:7001,[::2]/my-master.1/3";
         let location = Location::parse(url).unwrap();
         let Place::Master { name, sentinels, sentinel_access } = &location.place else { panic!() };
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_an_invalid_sentinel_url_does_not_contain_its_password() {
+    fn invalid_sentinel_url_error_omits_the_password() {
         for wrong in [
             "redis-sentinel://",
             "redis-sentinel:///mymaster",
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_password_behind_an_ampersand_is_not_taken_for_a_parameter() {
+    fn error_for_an_ampersand_in_a_password_omits_the_password() {
         let error = |url: &str| Location::parse(url).unwrap_err().to_string();
         for rest in ["secret", "secret=x", "user=ann&secret=x"] {
             let error = error(&format!("unix:///run/lock.sock?pass=my&{rest}"));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_kept_while_it_serves_and_a_while_after_its_last_use() {
+    fn node_is_kept_while_serving_and_for_a_time_after_last_use() {
         let (mut nodes, start) = (Nodes::for_test(), SystemClock.now());
         assert!(nodes.learn(&all(1), start));
         assert!(!nodes.learn(&all(1), start));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_only_slot_was_redirected_is_kept_for_a_while_too() {
+    fn node_is_kept_for_a_time_after_its_only_slot_is_redirected() {
         let (mut nodes, start) = (Nodes::for_test(), SystemClock.now());
         let range = |first, last, port| SlotRange { first, last, address: address(port) };
         assert!(nodes.learn(&[range(0, 0, 1), range(1, 16_383, 2)], start));

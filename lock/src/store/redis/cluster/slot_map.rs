@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_include_both_ends_and_slots_outside_them_have_no_owner() {
+    fn slot_ranges_are_inclusive_and_uncovered_slots_have_no_owner() {
         let mut map = SlotMap::new();
         assert!(map.learn(&[range(0, 99, 1), range(200, 16_383, 2), range(100, 100, 1)]));
         let (one, two) = (map.id_of(&address(1)), map.id_of(&address(2)));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_taken_over_if_its_earlier_owner_serves_nothing_any_more() {
+    fn slot_counts_as_moved_only_if_the_old_owner_serves_no_slots() {
         let mut map = SlotMap::new();
         map.learn(&[range(0, 8191, 1), range(8192, 16_383, 2)]);
         assert_eq!((map.moves(), map.moved_at(0)), (0, 0));

@@ -106,7 +106,7 @@ mod tests {
     use crate::store::redis::cluster::slot_map::SlotRange;
 
     #[test]
-    fn a_channel_that_is_subscribed_again_after_its_slot_has_moved_is_subscribed_at_one_node() {
+    fn channel_resubscribed_after_a_slot_move_is_at_a_single_node() {
         let (subscriptions, channel) = (ClusterSubscriptions::default(), Arc::from("a"));
         let nodes = RwLock::new(Nodes::for_test());
         let [first, second] = [1, 2].map(|port| Address { host: "127.0.0.1".to_owned(), port });

@@ -77,7 +77,7 @@ mod tests {
     use crate::store::redis::net::deadline::Deadline;
 
     #[test]
-    fn all_are_shut_once_and_a_socket_that_was_being_opened_meanwhile_is_refused() {
+    fn shut_all_runs_once_and_refuses_sockets_opened_meanwhile() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let limit = Duration::from_secs(10);
         let connect = || {

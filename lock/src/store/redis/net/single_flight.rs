@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_hangs_is_started_again_and_the_first_result_serves_all() {
+    fn hung_task_is_restarted_and_first_result_serves_all_callers() {
         let tasks =
             Tasks::new(SingleFlight::with_relaunch(Relaunch { after: BRIEFLY, max_threads: 2 }));
         thread::scope(|scope| {

@@ -886,7 +886,7 @@ mod tests {
 
     /// The system accepts the whole batch, so nobody can know how much of it arrives.
     #[test]
-    fn a_batch_that_is_cut_at_any_byte_may_have_run_where_no_reply_came() {
+    fn batch_cut_at_any_byte_may_have_run_where_replies_are_missing() {
         let (requests, ends) = batch();
         for after in 0..=requests.len() {
             let arrived = ends.iter().filter(|end| **end <= after).count();

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_with_replicas_writes_alone_unless_min_replicas_is_set() {
+    fn master_with_replicas_writes_alone_without_min_replicas() {
         let alone = |role: &str, replicas: u32, more: &str| {
             let info = format!(
                 "# Replication\r\nrole:{role}\r\nconnected_slaves:{replicas}\r\n{more}master_failover_state:x\r\n"

@@ -551,7 +551,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_close_reads_what_is_there_and_waits_no_longer_than_a_moment() {
+    fn close_reads_available_replies_and_waits_only_briefly() {
         let server = wheellock_fixture::Server::start();
         let (host, port) = (server.address().ip().to_string(), server.address().port());
         for hangs in [false, true] {

@@ -113,7 +113,7 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn over_tls_bytes_that_the_kernel_does_not_accept_are_written_later() {
+    fn tls_writer_sends_bytes_later_when_the_kernel_accepts_no_more() {
         use socket2::SockRef;
         use wheellock_fixture::{Certificates, ClientCertificates, Server};
 

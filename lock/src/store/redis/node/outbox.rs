@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_answers_the_oldest_command_and_the_channel_may_go_live_later() {
+    fn error_reply_fails_the_oldest_command_and_a_retry_goes_live() {
         let mut outbox = Outbox::default();
         let (a, b) = (name("a"), name("b"));
         assert!(!outbox.subscribe(&a) && !outbox.subscribe(&b));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_wanted_again_before_its_unsubscribe_is_sent_stays_live() {
+    fn channel_wanted_before_its_unsubscribe_is_sent_stays_live() {
         let mut outbox = Outbox::default();
         outbox.subscribe(&name("a"));
         assert_eq!(sent(&mut outbox), ["S a"]);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evicted_channel_is_subscribed_again_and_an_unserved_one_on_retry() {
+    fn evicted_channel_resubscribes_and_unserved_channel_on_retry() {
         let mut outbox = Outbox::default();
         outbox.subscribe(&name("a"));
         sent(&mut outbox);

@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_to_connect_leaves_the_queue_to_the_connections_in_use() {
+    fn connect_failure_leaves_the_queue_to_connections_in_use() {
         let mut pool = all_in_use(1);
         assert!(pool.wait(7));
         assert!(!pool.wait(8), "one is being opened");

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_is_never_ahead_wherever_in_a_round_trip_the_clock_was_read() {
+    fn server_clock_estimate_is_never_ahead_at_any_reading_point() {
         for offset in [-1_000_000, 0, 1_700_000_000_000] {
             for percent in [0, 1, 50, 99, 100] {
                 let server = SimulatedServer::new(offset);

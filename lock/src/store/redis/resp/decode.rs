@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_every_form_are_decoded_whatever_parts_they_arrive_in() {
+    fn all_reply_types_decode_for_any_split_of_the_bytes() {
         let bytes = b"+OK\r\n:-7\r\n$-1\r\n$5\r\na\r\nbc\r\n*-1\r\n*0\r\n*2\r\n$0\r\n\r\n*1\r\n:1\r\n-ERR no such\r\n";
         let refusal = Value::Refusal { code: "ERR".to_owned(), message: "no such".to_owned() };
         let expected = vec![
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_beyond_the_bounds_is_an_error_that_names_them_and_takes_no_more_memory() {
+    fn oversized_reply_error_names_the_bound_and_memory_is_bounded() {
         let long = format!("*9\r\n$500000\r\n{}\r\n", "x".repeat(500_000));
         let many = format!("*9\r\n*9000\r\n{}", ":1\r\n".repeat(9000));
         for (endless, reason) in [

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_the_number_of_its_words_and_each_with_its_length() {
+    fn command_encodes_its_word_count_and_each_word_length() {
         let packed = Command::of(&["SELECT", "", "größer\r\n"]);
         assert_eq!(packed, "*3\r\n$6\r\nSELECT\r\n$0\r\n\r\n$10\r\ngrößer\r\n\r\n".as_bytes());
     }

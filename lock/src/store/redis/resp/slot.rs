@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn derived_names_share_the_slot_unless_there_are_braces_without_a_tag() {
+    fn derived_names_share_the_slot_unless_braces_hold_no_tag() {
         use crate::model::name::LockName;
         for text in ["a", "orders:42", "a{b}", "{user}:42", "}a{b}", "{a}{", "{{b}}", "{a}b}"] {
             assert!(keeps_together(text), "{text}");

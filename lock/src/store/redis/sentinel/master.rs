@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn it_moves_when_a_report_names_another_address_after_a_later_failover() {
+    fn master_moves_when_a_later_failover_reports_a_new_address() {
         let master = master();
         assert_eq!(master.update(report(3, 5)), MasterChange::Unchanged);
         assert_eq!(master.address(), None);

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentinels_answer_is_reported_rather_than_the_silence_of_another() {
+    fn sentinel_error_reply_is_reported_rather_than_a_timeout() {
         let silence = not_sent(&address(), io::ErrorKind::TimedOut.into());
         let answer = Failure::Refused { code: "ERR".to_owned(), message: "no".to_owned() };
         let (server, reason) = ("b".to_owned(), String::new());

@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_the_latest_failover_outweighs_any_number_of_others() {
+    fn report_of_the_latest_failover_outweighs_older_reports() {
         let all = [report(1, 5), report(2, 6), report(1, 5)];
         assert_eq!(decide(&all, 3, None), Ok(report(2, 6)));
         assert_eq!(decide(&all, 3, Some(&report(1, 5))), Ok(report(2, 6)));
     }
 
     #[test]
-    fn a_known_failover_is_taken_back_only_by_a_majority_of_all_sentinels() {
+    fn known_failover_is_reverted_only_by_a_majority_of_sentinels() {
         let known = report(2, 6);
         assert!(decide(&[report(1, 5)], 3, Some(&known)).is_err());
         assert!(decide(&[report(1, 5), report(3, 4)], 3, Some(&known)).is_err());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn within_one_epoch_the_majority_counts_and_a_tie_is_a_disagreement() {
+    fn majority_decides_within_an_epoch_and_a_tie_is_a_disagreement() {
         let most = [report(1, 0), report(2, 0), report(2, 0)];
         assert_eq!(decide(&most, 3, None), Ok(report(2, 0)));
         let reason = decide(&[report(1, 0), report(2, 0)], 2, None).unwrap_err();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn sentinels_are_asked_until_a_majority_agrees_or_one_reports_a_failover() {
+    fn reports_are_clear_on_a_majority_or_a_newer_failover() {
         assert!(!is_clear(&[report(1, 5)], 3, None));
         assert!(is_clear(&[report(1, 5), report(1, 5)], 3, None));
         assert!(!is_clear(&[report(1, 5), report(1, 5)], 4, None));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_known_sentinels_are_the_seeds_and_those_that_one_of_them_names() {
+    fn known_sentinels_are_seeds_plus_sentinels_named_in_a_reply() {
         let address = |port| report(port, 0).address;
         let named = |port: u16| words(&["ip", "10.0.0.1", "port", &port.to_string()]);
         let others = Value::Array(vec![named(3), named(1), words(&["ip", "a b", "port", "1"])]);
