@@ -17,7 +17,7 @@ use crate::hold::revocation::Revocation;
 use crate::model::fork::HomeProcess;
 use crate::model::lease::Lease;
 use crate::model::panics;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, MutexGuard};
 use crate::store::retry::RetryLimit;
 
 /// Raw guards by lock position.
@@ -236,11 +236,11 @@ impl HeldLocks {
                 return true;
             }
             let lost = last_lost(&views);
-            let mut state = self.state.lock();
+            let state = self.state.lock();
             // If the views have changed, a guard has joined meanwhile, and so the guards before
             // were a quorum a moment ago: count again.
             if Arc::ptr_eq(&state.views, &views) {
-                state.lose(lost);
+                GroupState::lose(state, lost);
                 return false;
             }
         }
@@ -387,12 +387,12 @@ struct GroupListener(Weak<HeldLocks>);
 impl HoldListener for GroupListener {
     fn on_lost(&self, reason: LostReason) {
         let Some(group) = self.0.upgrade() else { return };
-        let mut state = group.state.lock();
+        let state = group.state.lock();
         // Of simultaneous losses, the first to break the quorum ends the group.
         if state.phase == Phase::Held && state.left() < group.quorum_size {
             let of = |guard: &&RawGuard| guard.lost_reason() == Some(reason);
             let name = state.guards.values().find(of).map(RawGuard::name).unwrap_or_default();
-            state.lose(Error::Lost { name, reason });
+            GroupState::lose(state, Error::Lost { name, reason });
         }
     }
 
@@ -414,23 +414,22 @@ impl HoldListener for GroupListener {
 
 impl GroupState {
     /// Ends the group with too few locks left, and releases the remaining locks: renewals end, and
-    /// waiting owners can proceed. The renewal thread of each lock's client sends the release.
-    fn lose(&mut self, lost: Error) {
-        let phase = self.phase.after_loss(false);
-        if mem::replace(&mut self.phase, phase) == phase {
+    /// waiting owners can proceed. The renewal thread of each lock's client sends the release. The
+    /// listeners are notified with the mutex unlocked.
+    fn lose(mut state: MutexGuard<'_, Self>, lost: Error) {
+        let phase = state.phase.after_loss(false);
+        if mem::replace(&mut state.phase, phase) == phase {
             return;
         }
         // The guards stay here until the group's guard is dropped: dropping the last guard of a
         // client would end the client, which waits.
-        self.guards.values_mut().for_each(RawGuard::abandon);
+        state.guards.values_mut().for_each(RawGuard::abandon);
+        let listeners = mem::take(&mut state.listeners);
+        state.lost = Some(lost.clone());
+        drop(state);
         if let Error::Lost { reason, .. } = lost {
-            // Each listener sends into a channel or wakes tasks, and takes no lock of another
-            // object.
-            for listener in mem::take(&mut self.listeners) {
-                listener.on_lost(reason);
-            }
+            listeners.iter().for_each(|listener| listener.on_lost(reason));
         }
-        self.lost = Some(lost);
     }
 
     /// The number of guards without a reported loss.

@@ -5,8 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::panic;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, LazyLock, Once};
 use std::thread;
 use std::time::Duration;
 
@@ -159,6 +160,10 @@ const SCRIPTS: &[Script] = scripts![
     "write_release": "*2\r\n:1\r\n:1000\r\n",
 ];
 
+/// The scripts by their code as clients send it.
+static SCRIPT_OF_CODE: LazyLock<HashMap<String, &Script>> =
+    LazyLock::new(|| SCRIPTS.iter().map(|script| (code(script.source), script)).collect());
+
 /// A server that is well but for one script or command, which it answers so.
 fn server(target: &'static str, reply: Vec<u8>) -> FakeServer {
     FakeServer::start(move |words| {
@@ -166,7 +171,7 @@ fn server(target: &'static str, reply: Vec<u8>) -> FakeServer {
             // So it is sent whole, and says which it is.
             ["EVALSHA", ..] => return b"-NOSCRIPT no such script\r\n".to_vec(),
             ["EVAL", source, ..] => {
-                let script = SCRIPTS.iter().find(|script| code(script.source) == *source).unwrap();
+                let script = SCRIPT_OF_CODE[*source];
                 (script.name, script.well.as_bytes().to_vec())
             }
             ["TIME"] => ("TIME", array(&["1", "0"])),
