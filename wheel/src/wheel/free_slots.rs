@@ -248,4 +248,18 @@ mod tests {
         assert_eq!(left.len(), count);
         assert_eq!(count, 200 - 10 + 2);
     }
+
+    #[test]
+    fn closed_chunk_with_the_current_run_leaves_no_slot_of_it() {
+        let second = u32::try_from(CHUNK).unwrap();
+        let mut free = free(0..second + 10);
+        // The first of the slots in the order of addresses makes its word the current run.
+        for _ in 0..=RECENT {
+            free.take();
+        }
+        free.close(0);
+        let left = core::iter::from_fn(|| free.take());
+        assert!(left.eq(second..second + 10));
+        assert!(free.is_empty());
+    }
 }
