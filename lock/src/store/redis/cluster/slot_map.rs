@@ -257,6 +257,18 @@ mod tests {
     }
 
     #[test]
+    fn slot_redirected_twice_is_compared_with_its_first_owner() {
+        let mut map = SlotMap::new();
+        map.learn(&[range(0, 8191, 1), range(8192, 16_383, 2)]);
+        // The replica of the first node takes over. A node that is behind sends the client to a
+        // node that serves other slots, and this node sends the client to the replica.
+        map.set_owner(0, &address(2));
+        map.set_owner(0, &address(3));
+        map.learn(&[range(0, 8191, 3), range(8192, 16_383, 2)]);
+        assert_eq!((map.moves(), map.moved_at(0), map.moved_at(8192)), (1, 1, 0));
+    }
+
+    #[test]
     fn the_slots_of_a_restarted_node_count_as_taken_over() {
         let mut map = SlotMap::new();
         map.learn(&[range(0, 8191, 1), range(8192, 16_383, 2)]);
