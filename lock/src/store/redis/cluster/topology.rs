@@ -192,3 +192,41 @@ impl Topology {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wheellock_fixture::Server;
+
+    use super::*;
+    use crate::store::redis::cluster::slot_map::SlotRange;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn only_the_pipeline_of_a_replaced_node_is_aborted() {
+        let [first, second, third] = [Server::start(), Server::start(), Server::start()];
+        let topology = Topology::new(Nodes::for_test());
+        let range = |first, last, server: &Server| {
+            let (host, port) = (server.address().ip().to_string(), server.address().port());
+            SlotRange { first, last, address: Address { host, port } }
+        };
+        let learn = |lower: &Server| {
+            let ranges = vec![range(0, 99, lower), range(100, 16_383, &second)];
+            topology.learn(&Description { ranges, channels: Channels::Everywhere })
+        };
+        assert!(learn(&first));
+        let nodes = [0, 100].map(|slot| topology.owner(slot).unwrap());
+        // A connection that is intact stays.
+        let connections = || {
+            nodes.each_ref().map(|node| {
+                node.pipeline().ensure_connected(LONG).unwrap();
+                node.connections_made()
+            })
+        };
+        assert_eq!([connections(), connections()], [[1, 1]; 2]);
+        assert!(learn(&third));
+        assert_eq!(connections(), [2, 1]);
+    }
+}
