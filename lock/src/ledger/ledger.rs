@@ -876,6 +876,34 @@ mod tests {
     }
 
     #[test]
+    fn release_begun_at_the_mark_is_not_outstanding_at_the_mark() {
+        let (mut ledger, name) = (Ledger::default(), LockName::parse("a").unwrap());
+        let mark = ledger.mark();
+        let no = ledger.begin(release("a", None), Stage::Sending);
+        assert_eq!(no, mark);
+        assert!(!ledger.is_outstanding(&name, mark, None));
+        assert!(ledger.is_outstanding(&name, ledger.mark(), None));
+    }
+
+    #[test]
+    fn releases_queued_or_in_a_round_of_a_dead_server_may_not_end() {
+        let now = origin();
+        let mut ledger = ledger_of_one(now, None);
+        let left = |ledger: &Ledger, dead: &[ServerId]| ledger.unacknowledged(now, dead);
+        let expected = |may_end| Unacknowledged { is_empty: false, has_untried: true, may_end };
+        for in_round in [false, true] {
+            if in_round {
+                send_one(&mut ledger, now);
+            }
+            assert_eq!(left(&ledger, &[HERE]), expected(false), "in a round: {in_round}");
+            assert_eq!(left(&ledger, &[THERE]), expected(true), "in a round: {in_round}");
+        }
+        // Not so the release of a caller, which has a thread of its own.
+        ledger.begin(release("b", None), Stage::Sending);
+        assert_eq!(left(&ledger, &[HERE]), expected(true));
+    }
+
+    #[test]
     fn lock_counts_as_settled_after_more_settlements_than_stored() {
         let now = origin();
         let mut ledger = ledger_of_one(now, None);
