@@ -36,9 +36,10 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
-    /// The connection failed with `error`. `is_whole`: the whole command was sent.
-    pub(crate) fn new(error: io::Error, is_whole: bool) -> Self {
-        if is_whole { Self::Unanswered(error) } else { Self::NotSent(error) }
+    /// A write of several commands failed with `error` after the kernel had accepted `written`
+    /// bytes. `end` is the position of the command's end in these bytes.
+    pub(crate) fn in_write(error: io::Error, end: usize, written: usize) -> Self {
+        if end <= written { Self::Unanswered(error) } else { Self::NotSent(error) }
     }
 
     /// Whether the reply timed out. The connection may be intact.
@@ -194,5 +195,20 @@ impl Read for DeadlineReader<'_> {
                 result => return result,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_may_have_run_once_its_last_byte_is_written() {
+        const END: usize = 8;
+        let may_have_run = |written| {
+            let broken = Broken::in_write(io::ErrorKind::BrokenPipe.into(), END, written);
+            matches!(broken, Broken::Unanswered(_))
+        };
+        assert_eq!([0, END - 1, END, END + 1].map(may_have_run), [false, false, true, true]);
     }
 }

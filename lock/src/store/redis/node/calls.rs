@@ -583,10 +583,10 @@ impl Owned<'_> {
                     io::ErrorKind::TimedOut => io::ErrorKind::ConnectionAborted.into(),
                     _ => copy_of(&error),
                 };
-                let broken = Broken::new(error, end <= written);
+                let broken = Broken::in_write(error, end, written);
                 deliveries.finish(waiter, Err(NoReply::Broken(broken)));
             }
-            let own = Broken::new(copy_of(&error), own_end <= written);
+            let own = Broken::in_write(copy_of(&error), own_end, written);
             self.end(&error);
             deliveries.wake();
             return Err(NoReply::Broken(own));
@@ -820,22 +820,30 @@ mod tests {
 
     /// The outcome of each call of a batch that meets the cut.
     fn outcomes(cut: Cut) -> Vec<Outcome> {
+        let (requests, ends) = batch();
+        outcomes_of(&requests, &ends, |mut stream| {
+            let mut arrived = vec![0; cut.after];
+            stream.read_exact(&mut arrived).unwrap();
+            for name in NAMES.iter().take(cut.answers) {
+                write!(stream, "+{name}\r\n").unwrap();
+            }
+            // The answers, and a regular end behind them, whatever is unread.
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).ok();
+        })
+    }
+
+    /// The outcome of each call of a batch, of which the server does `serve`.
+    fn outcomes_of(
+        requests: &[u8],
+        ends: &[usize],
+        serve: impl FnOnce(TcpStream) + Send,
+    ) -> Vec<Outcome> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let calls = calls_to(&listener);
-        let (requests, ends) = batch();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut stream = accept(&listener);
-                let mut arrived = vec![0; cut.after];
-                stream.read_exact(&mut arrived).unwrap();
-                for name in NAMES.iter().take(cut.answers) {
-                    write!(stream, "+{name}\r\n").unwrap();
-                }
-                // The answers, and a regular end behind them, whatever is unread.
-                stream.shutdown(std::net::Shutdown::Write).unwrap();
-                let mut rest = Vec::new();
-                stream.read_to_end(&mut rest).ok();
-            });
+            scope.spawn(|| serve(accept(&listener)));
             let mut deadline = Deadline::after(LONG);
             let generation = CallGeneration(0);
             let entered = calls.enter(Wanted::Alone, "", &mut deadline, generation);
@@ -850,7 +858,7 @@ mod tests {
                 .collect();
             let waiters: Vec<_> = others.iter().map(|(_, waiter)| Arc::clone(waiter)).collect();
             deadline.refresh();
-            owned.requests().extend(&requests);
+            owned.requests().extend(requests);
             let mut outcomes = vec![owned.send(ends[0], others, &mut deadline)];
             for waiter in waiters {
                 outcomes.push(match calls.wait(&waiter, &mut deadline) {
@@ -903,5 +911,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn requests_that_a_broken_write_does_not_complete_can_never_run() {
+        const ENDS: [usize; 3] = [100, 200, 64 << 20];
+        // The system accepts a part of the third request, as nobody reads this request.
+        let outcomes = outcomes_of(&vec![b'a'; ENDS[2]], &ENDS, |mut stream| {
+            stream.read_exact(&mut vec![0; ENDS[1]]).unwrap();
+        });
+        let broken = outcomes.iter().map(|outcome| match outcome {
+            Err(NoReply::Broken(Broken::Unanswered(_))) => "may have run",
+            Err(NoReply::Broken(Broken::NotSent(_))) => "cannot run",
+            _ => "is not broken",
+        });
+        assert!(broken.eq(["may have run", "may have run", "cannot run"]), "{outcomes:?}");
     }
 }
