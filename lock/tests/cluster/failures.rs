@@ -9,8 +9,10 @@ use crate::common::slots::{
     builder_of, calls, client_of, cluster, elsewhere, home, name_at, owner_of, start,
     wait_for_a_listener, without_polls_of,
 };
-use crate::common::{SOON, TIMEOUT, built, ended, now, pause, settle, timed, wait_for_a_waiter};
-use wheellock::{Credentials, Error, LostReason, ManualClock};
+use crate::common::{
+    LIMIT, SOON, TIMEOUT, built, ended, now, pause, settle, timed, wait_for_a_waiter,
+};
+use wheellock::{Credentials, Error, LostReason, ManualClock, Warning};
 use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
 
 /// Nodes that count as failed soon, although no replica could take their places.
@@ -268,6 +270,28 @@ fn a_cluster_that_is_down_is_a_transient_error_in_bounded_time() {
     wait_until("the cluster is up", SOON, || {
         client.lock(&name).lock().is_ok_and(|guard| guard.unlock().is_ok())
     });
+}
+
+#[test]
+fn cluster_master_that_writes_without_replicas_is_a_warning() {
+    // On a busy machine no replica takes over.
+    let cluster = cluster().node_timeout(LIMIT).start(2, 1);
+    let masters = cluster.masters();
+    for master in &masters {
+        let has_come = || master.command(&["INFO", "replication"]).text().contains("state=online");
+        wait_until("the replica has come", LIMIT, has_come);
+    }
+    let is_told = || {
+        let client = built(builder_of(&cluster).command_timeout(LIMIT));
+        let is_it = |warning: &Warning| matches!(warning, Warning::WritesWithoutReplicas);
+        client.warnings().iter().any(is_it)
+    };
+    // One such master is enough.
+    for master in &masters {
+        assert!(is_told());
+        master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    }
+    assert!(!is_told());
 }
 
 #[test]

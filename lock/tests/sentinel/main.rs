@@ -17,7 +17,7 @@ use std::time::Duration;
 use common::user::{behind, known_to};
 use common::{LIMIT, SLACK, TIMEOUT, built, pause, timed, wait_for_a_waiter};
 use fake::FakeSentinel;
-use wheellock::{Client, ClientBuilder, Error, LostReason};
+use wheellock::{Client, ClientBuilder, Error, LostReason, Warning};
 use wheellock_fixture::{Monitor, Sentinels, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -502,6 +502,25 @@ fn replica_named_as_master_is_skipped_and_sentinel_is_requeried() {
         pair(&building.join().unwrap(), "a");
     });
     assert_eq!(scripts(&mut monitor), [""; 0]);
+}
+
+#[test]
+fn master_behind_sentinels_that_writes_alone_is_a_warning() {
+    let master = Server::start();
+    let _replica = Server::builder().replica_of(master.address()).start();
+    let has_come = || master.command(&["INFO", "replication"]).text().contains("state=online");
+    wait_until("the replica has come", SOON, has_come);
+    let sentinel = FakeSentinel::start(Some((master.address(), 5)));
+    let behind_sentinel = || built(asking(&[&sentinel]).command_timeout(SOON));
+    let is_told = |client: &Client| {
+        client.warnings().iter().any(|warning| matches!(warning, Warning::WritesWithoutReplicas))
+    };
+    assert!(is_told(&behind_sentinel()));
+    // Without sentinels no other server takes the place of the master.
+    assert!(!is_told(&built(Client::builder().url(&master.url()).command_timeout(SOON))));
+    // The maximum lag is ten seconds unless it is set.
+    master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert!(!is_told(&behind_sentinel()));
 }
 
 #[test]
