@@ -218,8 +218,11 @@ impl Client {
     }
 
     /// Several locks as a unit: all of them or none. The locks may be of any kind and of any
-    /// clients, and so on several servers. The same as [`MultiLock::new`]. Redisson's
-    /// `getMultiLock`.
+    /// clients, and so on several servers. Redisson's `getMultiLock`.
+    ///
+    /// An acquire of an empty list is an error. So is a list in which an acquire would deadlock:
+    /// two locks with the same key, of different clients or owners, or of mutually exclusive kinds,
+    /// such as [`lock`](Self::lock) and a read lock.
     ///
     /// ```
     /// use wheellock::Client;

@@ -19,12 +19,12 @@ use crate::model::wait::WaitSpec;
 /// crate implements `AnyLock`.
 ///
 /// ```
-/// use wheellock::{AnyLock, Client, MultiLock};
+/// use wheellock::{AnyLock, Client};
 ///
 /// let client = Client::in_memory();
 /// let (order, report) = (client.lock("orders:42"), client.fenced_lock("report"));
 /// let locks: [&dyn AnyLock; 2] = [&order, &report];
-/// let _guard = MultiLock::new(&locks).lock()?;
+/// let _guard = client.multi_lock(&locks).lock()?;
 /// # Ok::<(), wheellock::Error>(())
 /// ```
 pub trait AnyLock: AsMember {}

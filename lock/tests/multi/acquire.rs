@@ -16,9 +16,9 @@ use wheellock_fixture::{Fault, Proxy, Server, wait_until};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-fn over(locks: &[Lock]) -> MultiLock {
+fn over(client: &Client, locks: &[Lock]) -> MultiLock {
     let locks: Vec<&dyn AnyLock> = locks.iter().map(|lock| lock as &dyn AnyLock).collect();
-    MultiLock::new(&locks)
+    client.multi_lock(&locks)
 }
 
 fn locks(client: &Client, names: &[&str]) -> Vec<Lock> {
@@ -67,7 +67,7 @@ fn all_count(multi_locks: &[MultiLock], rounds: u64) {
 on_both_stores! {
     fn all_are_taken_and_all_are_released(world: &World) {
         let client = world.client();
-        let guard = over(&locks(&client, &["c", "a", "b"])).lock().unwrap();
+        let guard = over(&client, &locks(&client, &["c", "a", "b"])).lock().unwrap();
         assert_eq!(guard.names(), ["a", "b", "c"]);
         assert!(guard.is_held() && guard.check().is_ok());
         assert!(["a", "b", "c"].iter().all(|name| world.is_there(name)));
@@ -80,7 +80,7 @@ on_both_stores! {
     fn nothing_is_left_of_a_try_that_failed(world: &World) {
         let (client, rival) = (world.client(), world.client());
         let _held = rival.lock("b").lock().unwrap();
-        let both = over(&locks(&client, &["a", "b", "c"]));
+        let both = over(&client, &locks(&client, &["a", "b", "c"]));
         let wait = Duration::from_millis(700);
         for waits in [false, true] {
             // On a machine that stands still for a moment, a release is left to the background.
@@ -103,7 +103,7 @@ on_both_stores! {
 
     fn one_of_them_alone_excludes_all_of_them_and_is_excluded(world: &World) {
         let (client, rival) = (world.client(), world.client());
-        let guard = over(&locks(&client, &["a", "b"])).lock().unwrap();
+        let guard = over(&client, &locks(&client, &["a", "b"])).lock().unwrap();
         assert!(rival.lock("a").try_lock().unwrap().is_none());
         assert!(rival.lock("b").try_lock().unwrap().is_none());
         drop(guard);
@@ -116,7 +116,7 @@ on_both_stores! {
         let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "a", "c"]];
         let all: Vec<MultiLock> = [&one, &other]
             .iter()
-            .flat_map(|client| orders.map(|names| over(&locks(client, &names))))
+            .flat_map(|client| orders.map(|names| over(client, &locks(client, &names))))
             .collect();
         all_count(&all, 40);
         assert_eq!((one.stats().held, other.stats().held), (0, 0));
@@ -125,7 +125,7 @@ on_both_stores! {
     fn waiting_for_one_lock_does_not_keep_the_others(world: &World) {
         let (client, rival) = (world.client(), world.client());
         let held = rival.lock("b").lock().unwrap();
-        let both = over(&locks(&client, &["a", "b"]));
+        let both = over(&client, &locks(&client, &["a", "b"]));
         thread::scope(|scope| {
             let (got, has_got) = bounded(1);
             let waiter = scope.spawn(move || {
@@ -150,7 +150,7 @@ on_both_stores! {
 
     fn a_thread_nests_all_of_them(world: &World) {
         let client = world.client();
-        let both = over(&locks(&client, &["a", "b"]));
+        let both = over(&client, &locks(&client, &["a", "b"]));
         let outer = both.lock().unwrap();
         let inner = both.try_lock().unwrap().unwrap();
         assert_eq!(client.lock("a").hold_count(), 2);
@@ -188,10 +188,10 @@ on_both_stores! {
     fn all_of_one_owner_are_released_by_another_thread(world: &World) {
         let client = world.client();
         let all = locks(&client, &["a", "b"]);
-        let owned = over(&all).with_owner("task");
+        let owned = over(&client, &all).with_owner("task");
         let guard = owned.lock().unwrap();
-        assert!(owned.is_held_by_current_thread() && !over(&all).is_held_by_current_thread());
-        assert!(over(&all).try_lock().unwrap().is_none());
+        assert!(owned.is_held_by_current_thread() && !over(&client, &all).is_held_by_current_thread());
+        assert!(over(&client, &all).try_lock().unwrap().is_none());
         let inner = thread::scope(|scope| scope.spawn(|| owned.lock().unwrap()).join().unwrap());
         assert_eq!(all[0].clone().with_owner("task").hold_count(), 2);
         thread::scope(|scope| scope.spawn(|| guard.unlock()).join().unwrap()).unwrap();
@@ -203,7 +203,7 @@ on_both_stores! {
     fn only_the_first_loss_is_reported(world: &World) {
         let client = world.client();
         let all = locks(&client, &["a", "b", "c"]);
-        let guard = over(&all).lock().unwrap();
+        let guard = over(&client, &all).lock().unwrap();
         let told = guard.lost().clone();
         assert_eq!(told.try_recv(), Err(TryRecvError::Empty));
         assert!(all[1].force_unlock().unwrap());
@@ -221,7 +221,7 @@ on_both_stores! {
 
     fn a_release_is_no_loss(world: &World) {
         let client = world.client();
-        let guard = over(&locks(&client, &["a", "b"])).lock().unwrap();
+        let guard = over(&client, &locks(&client, &["a", "b"])).lock().unwrap();
         let told = guard.lost().clone();
         guard.unlock().unwrap();
         assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
@@ -230,7 +230,7 @@ on_both_stores! {
     fn a_cancelled_wait_leaves_nothing(world: &World) {
         let (client, rival) = (world.client(), world.client());
         let _held = rival.lock("b").lock().unwrap();
-        let both = over(&locks(&client, &["a", "b"]));
+        let both = over(&client, &locks(&client, &["a", "b"]));
         let (cancel, cancelled) = bounded(1);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| both.try_lock_with(Wait::forever().or_cancelled(&cancelled)).map(drop));
@@ -245,7 +245,7 @@ on_both_stores! {
     fn d11_rounds_that_failed_do_not_multiply_the_lease(world: &World) {
         let (client, rival) = (world.client(), world.client());
         let lease = Duration::from_secs(10);
-        let both = over(&locks(&client, &["a", "b"])).with_lease(lease);
+        let both = over(&client, &locks(&client, &["a", "b"])).with_lease(lease);
         for _ in 0..3 {
             let held = rival.lock("b").lock().unwrap();
             thread::scope(|scope| {
@@ -273,16 +273,16 @@ on_both_stores! {
             assert_eq!(multi_lock.lock().unwrap_err(), error);
             error
         };
-        assert!(matches!(wrong(MultiLock::new(&[])), Error::InvalidSetting { .. }));
+        assert!(matches!(wrong(client.multi_lock(&[])), Error::InvalidSetting { .. }));
         assert!(matches!(wrong(client.multi_lock(&[&client.lock("a"), &client.lock("")])), Error::InvalidName { .. }));
         let error = wrong(client.multi_lock(&[&client.lock("a"), &other.lock("a")]));
         assert!(matches!(error, Error::InvalidSetting { .. }), "{error}");
         let error = wrong(client.multi_lock(&[&client.lock("a"), &client.lock("a").with_owner("x")]));
         assert!(matches!(error, Error::InvalidSetting { .. }), "{error}");
-        let short = over(&locks(&client, &["a", "b"])).with_lease(Duration::from_millis(1));
+        let short = over(&client, &locks(&client, &["a", "b"])).with_lease(Duration::from_millis(1));
         assert!(matches!(wrong(short), Error::InvalidLease { .. }));
         world.put_text("z");
-        assert!(matches!(wrong(over(&locks(&client, &["a", "z"]))), Error::WrongType { .. }));
+        assert!(matches!(wrong(over(&client, &locks(&client, &["a", "z"]))), Error::WrongType { .. }));
         assert!(!world.is_there("a"));
     }
 
@@ -299,7 +299,7 @@ on_both_stores! {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for _ in 0..20 {
             let client = world.client();
-            let guard = over(&locks(&client, &names)).lock().unwrap();
+            let guard = over(&client, &locks(&client, &names)).lock().unwrap();
             let report = client.shutdown(SOON);
             assert_eq!((report.released, report.unreleased), (names.len(), Vec::new()));
             assert_eq!(guard.lost().try_recv(), Ok(LostReason::Shutdown));
@@ -318,7 +318,10 @@ fn locks_of_several_servers_in_any_order_are_had_by_all() {
     let all: Vec<MultiLock> = clients
         .iter()
         .flat_map(|[one, other]| {
-            [over(&[one.lock("z"), other.lock("a")]), over(&[other.lock("a"), one.lock("z")])]
+            [
+                over(one, &[one.lock("z"), other.lock("a")]),
+                over(other, &[other.lock("a"), one.lock("z")]),
+            ]
         })
         .collect();
     all_count(&all, 40);
@@ -331,8 +334,8 @@ fn acquires_without_a_common_order_do_not_deadlock() {
     let [number, name] = ["127.0.0.1", "localhost"]
         .map(|host| Client::connect(&format!("redis://{host}:{port}/")).unwrap());
     // By the servers' addresses the one takes `a` first, and the other `b`.
-    let one = over(&[number.lock("a"), name.lock("b")]);
-    let other = over(&[name.lock("a"), number.lock("b")]);
+    let one = over(&number, &[number.lock("a"), name.lock("b")]);
+    let other = over(&name, &[name.lock("a"), number.lock("b")]);
     all_count(&[one.clone(), other.clone(), one, other], 20);
 }
 
@@ -341,7 +344,7 @@ fn waiting_for_a_missing_lock_asks_the_server_seldom() {
     let server = Server::start();
     let [client, rival] = [(); 2].map(|()| Client::connect(&server.url()).unwrap());
     let held = rival.lock("b").lock().unwrap();
-    let both = over(&locks(&client, &["a", "b", "c"]));
+    let both = over(&client, &locks(&client, &["a", "b", "c"]));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| drop(both.lock().unwrap()));
         wait_until("it waits", SOON, || client.stats().waiters > 0);
@@ -372,7 +375,7 @@ fn member_expired_before_last_grant_fails_multi_acquire() {
     let short = Duration::from_millis(100);
     let locks = [world.rival().lock("a").with_lease(short), world.patient().lock("b")];
     world.on(Script::Acquire, "b", Fault::DelayRequest(short * 3));
-    let error = over(&locks).try_lock().unwrap_err();
+    let error = over(&world.rival(), &locks).try_lock().unwrap_err();
     let expired = lost("a", LostReason::Expired);
     assert_eq!(error, expired);
     world.wait_until_gone("a");
@@ -387,9 +390,10 @@ fn d11_all_are_released_also_when_one_release_fails() {
         .map(|server| built(Client::builder().url(&server.url()).command_timeout(TIMEOUT)))
         .collect();
     for dead in [0, 1] {
-        let guard = over(&[clients[0].lock("a"), clients[1].lock("b"), clients[0].lock("c")])
-            .lock()
-            .unwrap();
+        let guard =
+            over(&clients[0], &[clients[0].lock("a"), clients[1].lock("b"), clients[0].lock("c")])
+                .lock()
+                .unwrap();
         servers[dead].kill();
         let (result, took) = timed(|| guard.unlock());
         let error = result.unwrap_err();
@@ -413,7 +417,8 @@ fn a_server_that_hangs_does_not_keep_the_locks_of_another() {
         .map(|server| built(Client::builder().url(&server.url()).command_timeout(patience)))
         .collect();
     for hung in [0, 1] {
-        let guard = over(&[clients[0].lock("a"), clients[1].lock("b")]).lock().unwrap();
+        let guard =
+            over(&clients[0], &[clients[0].lock("a"), clients[1].lock("b")]).lock().unwrap();
         servers[hung].pause();
         let well = &servers[1 - hung];
         let name = if hung == 0 { "b" } else { "a" };
@@ -445,7 +450,7 @@ fn when_one_lock_is_lost_the_others_are_released() {
     let world = InMemory::new();
     let client = world.client();
     let all = locks(&client, &["a", "b", "c"]);
-    let (outer, inner) = (over(&all).lock().unwrap(), over(&all).lock().unwrap());
+    let (outer, inner) = (over(&client, &all).lock().unwrap(), over(&client, &all).lock().unwrap());
     // Nested in the others' hold, and good without them.
     let alone = all[2].lock().unwrap();
     world.memory.delete("b");
@@ -473,7 +478,7 @@ fn when_one_lock_is_lost_the_others_are_released() {
 fn multi_lock_is_released_when_a_member_server_is_unreachable() {
     let (gone, well) = (InMemory::new(), InMemory::new());
     let (one, other) = (gone.client(), well.client());
-    let guard = over(&[one.lock("a"), other.lock("b")]).lock().unwrap();
+    let guard = over(&one, &[one.lock("a"), other.lock("b")]).lock().unwrap();
     gone.memory.set_unreachable(true);
     gone.clock.advance(LEASE);
     wait_until("the other is released", SOON, || well.memory.fields("b").is_empty());
@@ -489,7 +494,7 @@ fn a_lock_that_is_given_by_two_names_of_its_server_is_an_error() {
     let proxy = Proxy::start(server.address());
     let urls = [server.url(), proxy.url()];
     let [one, other] = urls.map(|url| Client::connect(&url).unwrap());
-    let both = over(&[one.lock("a"), other.lock("a")]);
+    let both = over(&one, &[one.lock("a"), other.lock("a")]);
     let errors = [timed(|| both.try_lock()), timed(|| both.try_lock_for(SOON))];
     for (result, took) in errors {
         let error = result.unwrap_err();
@@ -499,8 +504,8 @@ fn a_lock_that_is_given_by_two_names_of_its_server_is_an_error() {
     }
     // Readers, other names and other databases exclude nobody.
     let readers = [&one, &other].map(|client| client.read_write_lock("b").read_lock());
-    drop(over(&readers).try_lock().unwrap().unwrap());
+    drop(over(&one, &readers).try_lock().unwrap().unwrap());
     let second = Client::connect(&format!("redis://{}/1", proxy.address())).unwrap();
-    drop(over(&[one.lock("a"), second.lock("a")]).try_lock().unwrap().unwrap());
+    drop(over(&one, &[one.lock("a"), second.lock("a")]).try_lock().unwrap().unwrap());
     assert!(server.command(&["KEYS", "a"]).array().is_empty());
 }

@@ -13,9 +13,9 @@ use wheellock_fixture::{Fault, Request, Server, wait_until};
 /// Much longer than a lock may be held while another is waited for.
 const LONG: Duration = Duration::from_secs(4);
 
-fn over(locks: &[Lock]) -> MultiLock {
+fn over(client: &Client, locks: &[Lock]) -> MultiLock {
     let locks: Vec<&dyn AnyLock> = locks.iter().map(|lock| lock as &dyn AnyLock).collect();
-    MultiLock::new(&locks)
+    client.multi_lock(&locks)
 }
 
 /// Two servers in the order in which their locks are taken.
@@ -47,7 +47,7 @@ fn when_he_has_b_and_the_server_of_a_hangs(
     let [first, second] = in_order();
     let [one, other] = [&first, &second].map(|server| client_of(server, LONG));
     let rival = client_of(&second, LONG);
-    let both = over(&[one.lock("a"), other.lock("b")]);
+    let both = over(&one, &[one.lock("a"), other.lock("b")]);
     let held = rival.lock("b").lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| take(&both));
@@ -99,7 +99,7 @@ fn timed_wait_does_not_wait_for_unanswered_releases() {
     let (one, other) =
         (client_of(&first, Duration::from_secs(3)), client_of(&second, Duration::from_secs(3)));
     let rival = client_of(&second, LONG);
-    let all = over(&[one.lock("a1"), one.lock("a2"), one.lock("a3"), other.lock("b")]);
+    let all = over(&one, &[one.lock("a1"), one.lock("a2"), one.lock("a3"), other.lock("b")]);
     let _held = rival.lock("b").lock().unwrap();
     let wait = Duration::from_millis(90);
     // A machine that stands still for most of the wait hears nothing of the other.
@@ -137,7 +137,7 @@ fn many_locks_of_hanging_server_release_in_time_of_single_lock() {
     let names: Vec<String> = (0..20).map(|number| format!("a{number}")).collect();
     let locks: Vec<Lock> = names.iter().map(|name| client.lock(name)).collect();
     for unlocks in [false, true] {
-        let guard = over(&locks).lock().unwrap();
+        let guard = over(&client, &locks).lock().unwrap();
         server.pause();
         let release = |guard: MultiGuard| {
             if unlocks {
@@ -166,12 +166,12 @@ fn conflicting_lock_kinds_on_same_key_fail_without_waiting() {
     let pairs: [[&dyn AnyLock; 2]; 5] =
         [[&lock, &read], [&write, &lock], [&lock, &simple], [&simple, &read], [&simple, &write]];
     for pair in pairs {
-        let result = MultiLock::new(&pair).try_lock_for(Duration::from_millis(1)).map(drop);
+        let result = client.multi_lock(&pair).try_lock_for(Duration::from_millis(1)).map(drop);
         assert!(matches!(result, Err(Error::InvalidSetting { .. })), "{result:?}");
     }
     let (fenced, fair) = (client.fenced_lock("a"), client.fair_lock("a"));
     for pair in [[&lock as &dyn AnyLock, &fenced], [&fair, &lock], [&read, &write]] {
-        drop(MultiLock::new(&pair).lock().unwrap());
+        drop(client.multi_lock(&pair).lock().unwrap());
     }
 }
 
@@ -180,7 +180,7 @@ fn to_write_and_read_one_key_of_a_slow_server_is_no_upgrade() {
     let world = World::new();
     let client = world.patient();
     let both = client.read_write_lock("a");
-    let all = MultiLock::new(&[&both.read_lock(), &both.write_lock()]);
+    let all = client.multi_lock(&[&both.read_lock(), &both.write_lock()]);
     drop(all.lock().unwrap());
     let script = include_str!("../../src/ops/scripts/read_acquire.lua");
     let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
@@ -195,7 +195,7 @@ fn to_write_and_read_one_key_of_a_slow_server_is_no_upgrade() {
 fn many_locks_of_a_slow_server_are_acquired() {
     let world = World::new();
     let client = world.patient();
-    let all = over(&["a", "b", "c", "d", "e"].map(|name| client.lock(name)));
+    let all = over(&client, &["a", "b", "c", "d", "e"].map(|name| client.lock(name)));
     for _ in 0..1000 {
         let acquires = world.is_any(Script::Acquire);
         world.proxy.on(acquires, Fault::DelayReply(Duration::from_millis(45)));
@@ -207,7 +207,7 @@ fn many_locks_of_a_slow_server_are_acquired() {
 fn a_timed_wait_can_be_cancelled_too() {
     let server = Server::start();
     let [client, rival] = [(); 2].map(|()| client_of(&server, LONG));
-    let both = over(&[client.lock("a"), client.lock("b")])
+    let both = over(&client, &[client.lock("a"), client.lock("b")])
         .with_backoff(Backoff::new(Duration::from_millis(5), Duration::from_millis(10)));
     let (cancel, cancelled) = bounded(1);
     let held = rival.lock("b").lock().unwrap();

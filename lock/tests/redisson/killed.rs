@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wheellock::{Client, MultiLock};
+use wheellock::Client;
 use wheellock_fixture::{TestProcess, wait_until};
 
 use crate::child::child;
@@ -113,7 +113,7 @@ fn rust_owns_multi_lock_of_killed_java_holder_after_leases_end() {
         wait_until_renewed(name);
     }
     let [first, second, third] = names.each_ref().map(|name| client.lock(name));
-    let multi = MultiLock::new(&[&first, &second, &third]);
+    let multi = client.multi_lock(&[&first, &second, &third]);
     thread::scope(|scope| {
         let waiter = start(scope, || {
             let held = multi.lock().unwrap();

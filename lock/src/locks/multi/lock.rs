@@ -48,11 +48,11 @@ use crate::model::wait::Wait;
 ///
 /// ```
 /// use std::time::Duration;
-/// use wheellock::{Client, MultiLock};
+/// use wheellock::Client;
 ///
 /// let (one, other) = (Client::in_memory(), Client::in_memory());
 /// let (order, stock) = (one.lock("orders:42"), other.fenced_lock("stock:7"));
-/// let both = MultiLock::new(&[&order, &stock]);
+/// let both = one.multi_lock(&[&order, &stock]);
 /// if let Some(guard) = both.try_lock_for(Duration::from_secs(5))? {
 ///     // No other owner has either of them.
 ///     guard.unlock()?;
@@ -73,12 +73,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
 impl MultiLock {
     /// Combines `locks`: references to [`Lock`](crate::Lock)s of any kind.
-    ///
-    /// An acquire of an empty list is an error. So is a list in which an acquire would deadlock:
-    /// two locks with the same key, of different clients or owners, or of mutually exclusive kinds,
-    /// such as [`Client::lock`](crate::Client::lock) and a read lock.
-    #[must_use]
-    pub fn new(locks: &[&dyn AnyLock]) -> Self {
+    pub(crate) fn new(locks: &[&dyn AnyLock]) -> Self {
         Self::of(ordered(locks.iter().map(|lock| lock.as_member()).collect()))
     }
 
