@@ -99,7 +99,7 @@ impl fmt::Debug for LeaderChanges {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("LeaderChanges")
-            .field("election", &self.election.name())
+            .field("election", &self.election.shown_name())
             .field("leader", &self.leader)
             .finish_non_exhaustive()
     }

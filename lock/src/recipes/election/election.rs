@@ -225,15 +225,17 @@ impl LeaderElection {
         self.spec.core()
     }
 
-    /// The name of the election, with the client's [prefix](crate::Client::with_prefix).
-    #[must_use]
-    pub fn name(&self) -> String {
+    /// The name for `Debug` output, with the client's prefix.
+    pub(super) fn shown_name(&self) -> String {
         self.spec.shown_name()
     }
 }
 
 impl fmt::Debug for LeaderElection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("LeaderElection").field("name", &self.name()).finish_non_exhaustive()
+        formatter
+            .debug_struct("LeaderElection")
+            .field("name", &self.shown_name())
+            .finish_non_exhaustive()
     }
 }
