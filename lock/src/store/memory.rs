@@ -191,17 +191,6 @@ impl Memory {
         self.server.state.lock().drops_messages = lose;
     }
 
-    /// Sets the server's clock forward, as an operator would: every lease ends earlier by this
-    /// time.
-    pub fn set_clock_forward(&self, by: Duration) {
-        self.server.shift_clock(millis(by));
-    }
-
-    /// Sets the server's clock back: every lease ends later by this time.
-    pub fn set_clock_back(&self, by: Duration) {
-        self.server.shift_clock(-millis(by));
-    }
-
     /// Deletes a key, as an operator or an eviction would. No message is sent.
     pub fn delete(&self, key: &str) {
         self.server.with_keyspace(|keyspace| keyspace.delete(key));

@@ -12,7 +12,7 @@ use crossbeam_channel::{Sender, unbounded};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use wheellock::{Client, ManualClock, Memory};
+use wheellock::{Client, Fault, Faults, ManualClock, Memory};
 use wheellock_fixture::Server;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ fn losses_long_holds_and_warnings_are_traced_without_callbacks() {
     assert_eq!(fields["owner"], guard.owner());
     assert!(fields.contains_key("held_for"));
 
-    memory.set_clock_back(SECOND * 60);
+    memory.set_faults(Faults::new().on_renewal(0, Fault::ClockBack(SECOND * 60)));
     clock.advance(SECOND * 10);
     let (name, fields) = next();
     assert_eq!(name, "server_clock_jumped");

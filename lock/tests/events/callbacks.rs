@@ -14,8 +14,10 @@ use crate::common::in_memory::InMemory;
 use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, limited_user, pause, timed};
 use crossbeam_channel::{Receiver, TryRecvError, bounded, unbounded};
 use parking_lot::Mutex;
+use wheellock::Fault::{ClockBack, ClockForward};
 use wheellock::{
-    Client, ClientBuilder, Error, LockGuard, LostLock, LostReason, ManualClock, Memory, Warning,
+    Client, ClientBuilder, Error, Faults, LockGuard, LostLock, LostReason, ManualClock, Memory,
+    Warning,
 };
 use wheellock_fixture::{Fault, Server, wait_until};
 
@@ -813,7 +815,7 @@ fn a_policy_query_that_failed_is_sent_again() {
 }
 
 /// What is warned of when the server's clock is set between two renewals.
-fn warned(set: impl Fn(&Memory)) -> Vec<Warning> {
+fn warned(set: wheellock::Fault) -> Vec<Warning> {
     let world = InMemory::new();
     let (tell, told) = unbounded();
     let client = built(world.builder().on_warning(move |warning| {
@@ -821,7 +823,7 @@ fn warned(set: impl Fn(&Memory)) -> Vec<Warning> {
     }));
     let guard = client.lock("a").lock().unwrap();
     world.clock.advance(SECOND * 10);
-    set(&world.memory);
+    world.memory.set_faults(Faults::new().on_renewal(0, set));
     world.clock.advance(SECOND * 100);
     assert!(guard.is_held());
     let told: Vec<Warning> = told.try_iter().collect();
@@ -832,14 +834,14 @@ fn warned(set: impl Fn(&Memory)) -> Vec<Warning> {
 #[test]
 fn a_server_clock_jump_is_one_warning_with_its_direction() {
     let by = SECOND * 5;
-    let forward = warned(|memory| memory.set_clock_forward(by));
+    let forward = warned(ClockForward(by));
     assert_eq!(forward, [Expected::ServerClockJumped { by, forward: true }]);
-    let back = warned(|memory| memory.set_clock_back(by));
+    let back = warned(ClockBack(by));
     assert_eq!(back, [Expected::ServerClockJumped { by, forward: false }]);
     // A twentieth of the lease.
     let small = Duration::from_millis(1500);
-    assert!(warned(|memory| memory.set_clock_forward(small)).is_empty());
-    assert!(warned(|memory| memory.set_clock_back(small)).is_empty());
+    assert!(warned(ClockForward(small)).is_empty());
+    assert!(warned(ClockBack(small)).is_empty());
 }
 
 #[test]
@@ -868,7 +870,8 @@ fn the_client_keeps_the_last_64_warnings() {
     let _guard = client.lock("a").lock().unwrap();
     world.clock.advance(SECOND * 10);
     let set_back = |millis| {
-        world.memory.set_clock_back(Duration::from_millis(millis));
+        let set = ClockBack(Duration::from_millis(millis));
+        world.memory.set_faults(Faults::new().on_renewal(0, set));
         world.clock.advance(SECOND * 10);
     };
     for _ in 0..3 {
