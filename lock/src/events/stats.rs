@@ -27,7 +27,6 @@ pub(crate) struct Counters {
     panics: AtomicU64,
     lateness: Histogram,
     round_trip: Histogram,
-    keys: Histogram,
     acquires: AcquireCounters,
 }
 
@@ -42,10 +41,9 @@ impl Counters {
         self.lateness.record(nanos(late), 1);
     }
 
-    /// Counts a script of `keys` renewals, about to be sent.
-    pub(crate) fn script(&self, keys: usize) {
+    /// Counts a script of renewals, about to be sent.
+    pub(crate) fn script(&self) {
         self.scripts.fetch_add(1, Ordering::Relaxed);
-        self.keys.record(u64::try_from(keys).unwrap_or(u64::MAX), 1);
     }
 
     /// Counts a script of renewals without an answer, or with an error.
@@ -86,14 +84,10 @@ impl Counters {
 
     /// Sets the fields counted here.
     pub(crate) fn fill(&self, stats: &mut Stats) {
-        let keys = self.keys.summary();
-        let count = |keys: Duration| usize::try_from(keys.as_nanos()).unwrap_or(usize::MAX);
         stats.renewed = load(&self.renewed);
         stats.renewal_scripts = load(&self.scripts);
         stats.unanswered_renewals = load(&self.unanswered);
         stats.renewal_retries = load(&self.retries);
-        stats.renewal_keys_p50 = count(keys.p50);
-        stats.renewal_keys_max = count(keys.max);
         stats.renewal_lateness = self.lateness.summary();
         stats.renewal_round_trip = self.round_trip.summary();
         stats.losses = self.losses();
@@ -147,10 +141,6 @@ pub struct Stats {
     pub unanswered_renewals: u64,
     /// Failed renewals which were retried later, counted by hold.
     pub renewal_retries: u64,
-    /// The median number of keys in a script of renewals, exact to an eighth, rounded up.
-    pub renewal_keys_p50: usize,
-    /// The largest number of keys in a script of renewals.
-    pub renewal_keys_max: usize,
     /// The time from a renewal's due time until its reply, over all attempts.
     #[cfg_attr(feature = "serde", serde(serialize_with = "summary"))]
     pub renewal_lateness: Summary,

@@ -145,27 +145,53 @@ impl SendWindow {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use super::*;
     use crate::model::clock::origin;
     use crate::model::kind::Kind;
     use crate::model::name::LockName;
     use crate::model::owner::{ClientId, LocalHolder};
     use crate::ops::by_kind::HoldId;
+    use crate::store::Memory;
+    use crate::store::listener::NoListener;
+
+    const LEASE: Duration = Duration::from_secs(20);
+
+    /// A hold that ends `end` seconds from now.
+    fn due(client: &ClientId, end: u64) -> Due {
+        let (now, lease) = (origin(), Lease::new(LEASE).unwrap());
+        let (kind, name) = (Kind::Reentrant, LockName::parse("a").unwrap());
+        let id = HoldId { kind, name, owner: client.next_owner() };
+        let hold = Hold::new(id, LocalHolder::current_thread(), lease, true, now, None);
+        Due::new(&Arc::new(hold), now, now + Duration::from_secs(end))
+    }
+
+    #[test]
+    fn scripts_are_few_of_equal_size_and_never_too_long() {
+        let store = Store::memory(&Memory::new(), Weak::<NoListener>::new());
+        let client = ClientId::random();
+        for (holds, sizes) in [
+            (0, vec![]),
+            (1, vec![1]),
+            (25, vec![25]),
+            (26, vec![13, 13]),
+            (37, vec![19, 18]),
+            (200, vec![25; 8]),
+        ] {
+            let all = (0..holds).map(|_| due(&client, 20)).collect();
+            let batches = in_batches(&store, all, 25);
+            assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), sizes, "{holds}");
+        }
+    }
 
     #[test]
     fn what_is_due_is_sorted_by_its_coarse_end_and_then_by_its_age() {
-        let (now, client) = (origin(), ClientId::random());
-        let lease = Lease::new(Duration::from_secs(20)).unwrap();
-        let due = |end: u64| {
-            let (kind, name) = (Kind::Reentrant, LockName::parse("a").unwrap());
-            let id = HoldId { kind, name, owner: client.next_owner() };
-            let hold = Hold::new(id, LocalHolder::current_thread(), lease, true, now, None);
-            Due::new(&Arc::new(hold), now, now + Duration::from_secs(end))
-        };
+        let client = ClientId::random();
         // In the order of their age. A step is a quarter of the lease.
-        let mut all: Vec<Due> = [14, 11, 16, 19, 10].map(due).into();
+        let mut all: Vec<Due> = [14, 11, 16, 19, 10].map(|end| due(&client, end)).into();
         all.reverse();
-        sort(&mut all, lease);
+        sort(&mut all, Lease::new(LEASE).unwrap());
         let numbers: Vec<u64> = all.iter().map(|due| due.number).collect();
         assert_eq!(numbers, [1, 2, 5, 3, 4]);
     }

@@ -136,7 +136,7 @@ impl PipelineSource for RenewalRound<'_> {
             if let Some(shortest) = sent.iter().map(|sent| sent.lease).min() {
                 let limit = context.settings.command_timeout;
                 let timeout = self.state.round_trip.attempt_timeout(shortest, limit);
-                context.counters.script(sent.len());
+                context.counters.script();
                 self.in_flight += 1;
                 let tag = RenewalScript { sent, sent_at };
                 return Some(PipelineRequest { operation: script(&tag.sent), tag, timeout });
