@@ -201,8 +201,7 @@ impl TickScale {
     }
 
     /// Returns the instant of `tick`; `None` if out of range, also of an `Instant`.
-    #[must_use]
-    pub fn instant(&self, tick: u64) -> Option<Instant> {
+    pub(crate) fn instant(&self, tick: u64) -> Option<Instant> {
         let nanos = tick.checked_mul(self.tick.nanos.get()).filter(|_| tick != NEVER)?;
         self.start.checked_add(Duration::from_nanos(nanos))
     }

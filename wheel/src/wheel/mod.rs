@@ -162,7 +162,8 @@ impl<T> Wheel<T> {
     ///
     /// # Panics
     ///
-    /// If the wheel [is full](Self::is_full).
+    /// If no slot is free for a further entry: with nearly 2^32 entries pending, which take more
+    /// than 100 GB.
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         let due = self.due(deadline);
         if self.insert_buffer.is_full() {
@@ -380,10 +381,9 @@ impl<T> Wheel<T> {
         core::mem::replace(self, retired)
     }
 
-    /// Whether there is no slot for a further entry: with nearly 2^32 entries pending, which take
-    /// more than 100 GB.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
+    /// Whether there is no slot for a further entry.
+    #[cfg(feature = "std")]
+    pub(crate) fn is_full(&self) -> bool {
         self.slab.is_full()
     }
 

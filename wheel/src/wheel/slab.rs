@@ -142,6 +142,7 @@ impl<T> Slab<T> {
     }
 
     /// Whether no slot is free and no chunk can be opened.
+    #[cfg(feature = "std")]
     pub(super) fn is_full(&self) -> bool {
         self.free_slots.is_empty()
             && self.unused.is_none()
