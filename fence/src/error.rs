@@ -6,6 +6,8 @@ use std::fmt;
 /// Refusal of a write, because a newer holder has written before. Permanent: the lock is lost, and
 /// the work done under the lock must not be written.
 ///
+/// In [`FenceError::Stale`]. Created by [`new`](Self::new), for resources of your own.
+///
 /// ```
 /// use wheellock_fence::Stale;
 ///
@@ -70,6 +72,8 @@ impl fmt::Display for Stale {
 impl Error for Stale {}
 
 /// Why a fenced write was not done. `E` is the error of the resource's client.
+///
+/// Returned by all fenced writes, such as `file::replace` and `sqlite::raise`.
 ///
 /// ```
 /// use std::io;

@@ -100,6 +100,8 @@ pub trait ConditionalStore {
 }
 
 /// A version of an object: tag and token.
+///
+/// Created by [`new`](Self::new), and returned by [`ConditionalStore::version`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     tag: String,
@@ -128,6 +130,8 @@ impl Version {
 }
 
 /// Condition for the write of an object.
+///
+/// The argument of [`ConditionalStore::put_if`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Condition<'a> {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Why a lock operation failed.
 ///
+/// Returned by all calls that can fail, such as [`Lock::lock`](crate::Lock::lock).
+///
 /// Contention is never an error: a `try_lock` that finds the lock taken returns `None`.
 ///
 /// Two questions matter to a caller, and each has a method. [`is_retryable`](Self::is_retryable):
@@ -243,6 +245,8 @@ pub enum Error {
 
 /// Why something failed: a text and perhaps the causing error.
 ///
+/// In the variants of [`Error`], such as [`Error::Unreachable`].
+///
 /// The text includes the text of the cause. Two reasons are equal if their texts are equal.
 ///
 /// ```
@@ -333,6 +337,8 @@ impl UnwindSafe for Reason {}
 impl RefUnwindSafe for Reason {}
 
 /// How a hold ended without a release.
+///
+/// Received from [`LockGuard::lost`](crate::LockGuard::lost), and in [`Error::Lost`].
 ///
 /// ```
 /// use wheellock::LostReason;

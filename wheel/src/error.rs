@@ -9,6 +9,9 @@ use std::io;
 /// Why a timer or a [`Wheel`](crate::Wheel) could not be built. Permanent,
 /// except for [`ThreadSpawn`](Self::ThreadSpawn): the same settings fail again.
 ///
+/// Returned by [`Wheel::new`](crate::Wheel::new), and by the methods of a `TimerBuilder` that build
+/// a timer.
+///
 /// ```
 /// use hashed_wheel::{BuildError, Wheel};
 ///
@@ -72,6 +75,10 @@ const FORKED: &str =
 
 /// Why nothing was scheduled, with the refused value. The value has not run, and the timer does not
 /// retain it.
+///
+/// Returned by [`WeakTimer::schedule`](crate::WeakTimer::schedule),
+/// [`WeakBatchTimer::schedule`](crate::WeakBatchTimer::schedule) and the other methods that
+/// schedule.
 ///
 /// The error can be returned with `?`, also as a `Box<dyn Error + Send + Sync>`, because a
 /// [`Task`](crate::Task) is [`Sync`]. A value of another type without `Sync` must be dropped first:
@@ -155,6 +162,9 @@ impl<T> fmt::Display for ScheduleError<T> {
 impl<T> Error for ScheduleError<T> {}
 
 /// Why a timer could not be stopped.
+///
+/// Returned by [`HashedWheelTimer::stop`](crate::HashedWheelTimer::stop) and
+/// [`BatchTimer::stop`](crate::BatchTimer::stop).
 ///
 /// ```
 /// use hashed_wheel::StopError;

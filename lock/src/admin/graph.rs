@@ -57,6 +57,8 @@ pub struct WaitGraph {
 
 /// A thread in a long wait.
 ///
+/// In [`WaitGraph::waits`].
+///
 /// ```
 /// use wheellock::Client;
 ///
@@ -87,6 +89,8 @@ pub struct LongWaiter {
 
 /// An owner of the awaited lock, with the waits of the owner's thread.
 ///
+/// In [`LongWaiter::waits_for`].
+///
 /// ```
 /// use wheellock::Client;
 ///
@@ -109,6 +113,8 @@ pub struct WaitEdge {
 }
 
 /// A deadlock: a cycle of waiting threads.
+///
+/// In [`WaitGraph::cycles`].
 ///
 /// ```
 /// use wheellock::Client;

@@ -90,6 +90,8 @@ pub struct Holder {
 }
 
 /// The library of a holder, by the form of the owner.
+///
+/// In [`Holder::kind`] and [`QueuedOwner::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -170,6 +172,8 @@ pub struct QueuedOwner {
 }
 
 /// The kind of a lock, as far as visible from the keys on the server.
+///
+/// In [`LockStatus::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

@@ -64,6 +64,8 @@ impl Client {
 /// [`url`](Self::url), [`sentinels`](Self::sentinels), [`cluster`](Self::cluster) or
 /// [`in_memory`](Self::in_memory).
 ///
+/// Created by [`Client::builder`].
+///
 /// ```
 /// use std::time::Duration;
 /// use wheellock::{Client, Memory};

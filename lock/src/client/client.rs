@@ -31,6 +31,9 @@ use crate::recipes::jobs::job::Job;
 /// A client of a lock server, with a unique identity. Cheap to clone and to share between threads;
 /// clones are the same client.
 ///
+/// Created by [`connect`](Self::connect), [`in_memory`](Self::in_memory) or
+/// [`ClientBuilder::build`](crate::ClientBuilder::build).
+///
 /// **Threads.** A client has a ticker thread and a renewal thread. A third thread receives messages
 /// after the first wait, and a fourth wakes tasks after the first task [awaits a
 /// loss](crate::LockGuard::lost_future). There is one more thread for callbacks if there are any,

@@ -28,6 +28,8 @@ pub struct Diagnosis {
 
 /// A check of a [`Diagnosis`].
 ///
+/// In [`Diagnosis::checks`].
+///
 /// ```
 /// use wheellock::Client;
 ///
@@ -51,6 +53,8 @@ pub struct Check {
 }
 
 /// The result of a [`Check`], from good to bad.
+///
+/// In [`Check::state`], and the worst in [`Diagnosis::state`].
 ///
 /// ```
 /// use wheellock::CheckState;

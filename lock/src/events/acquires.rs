@@ -278,6 +278,8 @@ impl KindCounters {
 
 /// The acquires of a client's locks, semaphores and latches, counted by kind and end.
 ///
+/// In [`Stats::acquires`](crate::Stats::acquires).
+///
 /// A nested guard does not count as an acquire, and neither does draining a semaphore. An acquire
 /// of several permits counts once. Each member of a multi lock or red lock counts. A call to a
 /// semaphore or latch with an invalid name, count or lease is not counted.
@@ -302,6 +304,8 @@ pub struct Acquires {
 }
 
 /// The number of acquires for each way to end, in [`Acquires`].
+///
+/// Returned by [`Acquires::of`] and [`Acquires::total`].
 ///
 /// ```
 /// use wheellock::Client;

@@ -109,6 +109,8 @@ fn load(count: &AtomicU64) -> u64 {
 
 /// A client's current holds and waits, and its counts since its start.
 ///
+/// Returned by [`Client::stats`](crate::Client::stats).
+///
 /// ```
 /// use wheellock::Client;
 ///
@@ -181,6 +183,8 @@ pub struct Stats {
 
 /// Counts of locks [cached by a client](crate::Lock::with_cache).
 ///
+/// In [`Stats::cache`].
+///
 /// ```
 /// use std::time::Duration;
 /// use wheellock::Client;
@@ -213,6 +217,8 @@ pub struct CacheStats {
 }
 
 /// The number of a client's lost holds, by reason.
+///
+/// In [`Stats::losses`].
 ///
 /// ```
 /// use wheellock::{Client, LostReason};

@@ -16,6 +16,8 @@ use crate::hold::revocation::{Revocation, channel_of};
 
 /// A held lock. Dropping the guard releases the lock.
 ///
+/// Returned by [`Lock::lock`](crate::Lock::lock) and the other acquires of a lock.
+///
 /// The guard belongs to the acquiring thread and cannot be sent to another thread, as the lock is
 /// reentrant: the same thread may acquire the lock again, and gets a guard each time. References to
 /// the guard may be shared, so a helper thread can call [`is_held`](Self::is_held). For a guard to
@@ -96,6 +98,8 @@ pub struct LockGuard<T = ThisThread> {
 pub type OwnedGuard = LockGuard<AnyThread>;
 
 /// Marker of a guard bound to the acquiring thread, and so not sendable to another thread.
+///
+/// Only a type parameter, such as of [`LockGuard`]: nothing takes or returns a value.
 #[derive(Debug)]
 pub struct ThisThread {
     /// A standard guard can be shared but not sent, and so can the marked guards.
@@ -103,6 +107,8 @@ pub struct ThisThread {
 }
 
 /// Marker of a guard bound to no thread: sendable to another thread, and released there.
+///
+/// Only a type parameter, such as of [`OwnedGuard`]: nothing takes or returns a value.
 #[derive(Debug)]
 pub struct AnyThread;
 
@@ -395,6 +401,8 @@ impl<T> fmt::Debug for LockGuard<T> {
 }
 
 /// A held [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a fencing token.
+///
+/// Returned by [`Lock::lock`](crate::Lock::lock) and the other acquires of a fenced lock.
 ///
 /// The token is a number, drawn by the server with the grant of the hold. Every later hold has a
 /// larger token. A resource that remembers the largest token so far, and refuses requests with a

@@ -64,6 +64,8 @@ pub struct Lock<G = LockGuard> {
 
 /// A lock whose guards have a [fencing token](FencedGuard::token).
 ///
+/// Created by [`Client::fenced_lock`](crate::Client::fenced_lock).
+///
 /// ```
 /// use wheellock::{Client, FencedLock};
 ///

@@ -6,6 +6,8 @@ use crate::locks::lock::Lock;
 /// A named read-write lock, held by any number of readers, or by a single writer. Cheap to create,
 /// to clone and to share; only a guard holds the lock.
 ///
+/// Created by [`Client::read_write_lock`](crate::Client::read_write_lock).
+///
 /// A `ReadWriteLock` consists of two [`Lock`]s. Each has all features of a `Lock`: waiting,
 /// nesting, a watchdog or a lease, and reports of a loss.
 ///

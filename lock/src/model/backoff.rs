@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Pauses which double from the shortest to the longest.
 ///
+/// Created by [`new`](Self::new).
+///
 /// Each pause is a random part between its half and its whole, so waiters from the same moment
 /// spread out. Backoff applies to waiters which no message wakes: a
 /// [`spin_lock`](crate::Client::spin_lock), a [`simple_lock`](crate::Client::simple_lock), a

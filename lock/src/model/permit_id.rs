@@ -8,6 +8,9 @@ use crate::model::owner::Owner;
 
 /// The unique id of one permit of an [`ExpirableSemaphore`](crate::ExpirableSemaphore).
 ///
+/// Returned by [`Permit::id`](crate::Permit::id) and [`Permit::into_id`](crate::Permit::into_id),
+/// or parsed from a text.
+///
 /// An id is never reused. As a text it has 32 lower-case hexadecimal digits, like Redisson's ids,
 /// so another program can release the permit.
 ///

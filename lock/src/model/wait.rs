@@ -10,7 +10,8 @@ use crate::model::sync::{Parker, is_cancelled, park};
 /// How long a call waits: not at all, for a time, until an instant, or without a limit. [A
 /// message](Self::or_cancelled) can also end each wait.
 ///
-/// A [`Duration`] and an [`Instant`] convert into a `Wait`, so
+/// Created by [`none`](Self::none), [`at_most`](Self::at_most), [`until`](Self::until) or
+/// [`forever`](Self::forever). A [`Duration`] and an [`Instant`] convert into a `Wait`, so
 /// [`try_lock_with`](crate::Lock::try_lock_with)`(Duration::from_secs(5))` works.
 ///
 /// **When the time is over.** A call with a limit returns `None` or `false` if the server has

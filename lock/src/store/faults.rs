@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// A fault for one command of a client on a [`Memory`](crate::Memory).
 ///
+/// The argument of [`Faults::on_command`], [`Faults::on_renewal`] and
+/// [`Memory::fail_next`](crate::Memory::fail_next).
+///
 /// The client reacts as on a network: it sends the command again, reports an error that says
 /// whether the command may have run, or detects the loss of a lock. Delays and pauses take time on
 /// the clock of the [`Memory`](crate::Memory), and advance a [`ManualClock`](crate::ManualClock).
@@ -63,6 +66,8 @@ pub enum Fault {
 }
 
 /// Assigns faults to commands on a [`Memory`](crate::Memory), each by number or drawn from a seed.
+///
+/// Created by [`new`](Self::new) or [`seeded`](Self::seeded).
 ///
 /// Commands are numbered from zero, in the order of their arrival at the [`Memory`](crate::Memory).
 /// Each attempt of a call is one command. Commands from the program's calls and guards are counted

@@ -31,6 +31,8 @@ use crate::store::listener::Listener;
 /// A lock server inside the process. Excludes only the threads of one process: this is not a
 /// distributed lock.
 ///
+/// Created by [`new`](Self::new) or [`with_clock`](Self::with_clock).
+///
 /// Meant for a program's own tests. A `Memory` runs the same operations as a real server, on a
 /// [`Clock`] that a test can advance. A test can inject faults, to check the program's reaction to
 /// a lost lock: for as long as the test requires, or for [single commands](Self::set_faults). See

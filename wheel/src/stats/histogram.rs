@@ -16,6 +16,8 @@ const COUNTERS: usize = 64 << PART_BITS;
 
 /// Counts values by their size, from any thread, without a lock.
 ///
+/// Created by [`new`](Self::new).
+///
 /// The values are nanoseconds, or any other whole numbers. A histogram takes 4 KB.
 ///
 /// ```
@@ -114,6 +116,8 @@ impl Default for Histogram {
 }
 
 /// A summary of a [`Histogram`]: the number of values, and their sizes.
+///
+/// Returned by [`Histogram::summary`]; also [`Statistics::lateness`](crate::Statistics::lateness).
 ///
 /// ```
 /// use hashed_wheel::{Histogram, Summary};

@@ -6,6 +6,9 @@ use super::histogram::Summary;
 
 /// Counts of a timer's timeouts since the timer was built, and their lateness.
 ///
+/// Returned by [`WeakTimer::statistics`](crate::WeakTimer::statistics) and
+/// [`WeakBatchTimer::statistics`](crate::WeakBatchTimer::statistics).
+///
 /// Counting is always on. The cost is a few additions for a timeout, under locks held anyway, and a
 /// reading of the clock for each task run. While other threads use the timer, the figures are of
 /// slightly different moments.

@@ -192,6 +192,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// A permit on which a single thread sleeps: any thread can give the permit, and a park takes the
 /// permit.
 ///
+/// Created by [`new`](Self::new). A timer passes the parker of the ticker thread to
+/// [`Clock::park`].
+///
 /// An [`unpark`](Self::unpark) before the [`park`](Clock::park) makes the park return at once. So a
 /// wake-up between a thread's last check of its state and its sleep is never lost.
 ///
@@ -299,6 +302,9 @@ impl fmt::Debug for Parker {
 }
 
 /// The operating system's monotonic clock, as read by [`Instant::now`].
+///
+/// The clock of every timer, unless [`TimerBuilder::clock`](crate::TimerBuilder::clock) sets a
+/// different clock.
 ///
 /// ```
 /// use hashed_wheel::{Clock, SystemClock};

@@ -14,6 +14,8 @@ use super::clock::{Clock, Parker, ParkerInner, Sleep, SystemClock};
 
 /// A clock whose time stands still until a test moves the clock. Clones share the time.
 ///
+/// Created by [`new`](Self::new).
+///
 /// [`advance`](Self::advance) moves from deadline to deadline of the threads parked on this clock.
 /// At each deadline the call waits until the woken threads park again. So an hour of a timer's work
 /// takes only as long as the work. [`jump`](Self::jump) moves at once, as if the whole process had

@@ -65,6 +65,8 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// Translates between instants and ticks, for an event loop around a [`Wheel`](crate::Wheel). Tick
 /// 0 is the start; tick n is n tick durations later.
 ///
+/// Created by [`new`](Self::new).
+///
 /// Deadlines are rounded up and the present is rounded down, so nothing is early. The scale counts
 /// nanoseconds from the start in a `u64`: a deadline beyond this range, 584 years, is never
 /// reached.

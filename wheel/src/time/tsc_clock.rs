@@ -15,6 +15,8 @@ use super::clock::{Clock, Parker, SystemClock};
 
 /// The system's clock, with the processor's time-stamp counter for the start of a delay.
 ///
+/// Created by [`new`](Self::new), for [`TimerBuilder::clock`](crate::TimerBuilder::clock).
+///
 /// Scheduling reads the counter instead of the system's clock: such a reading takes half as long.
 /// Needs the feature `tsc`.
 ///

@@ -33,6 +33,8 @@ fn release_delay(tick: TickDuration) -> u64 {
 
 /// A timer that passes values to a handler when the values are due.
 ///
+/// Started by [`TimerBuilder::build_batch`].
+///
 /// [`HashedWheelTimer`](crate::HashedWheelTimer) is built on this timer, which is for programs with
 /// many timeouts of the same kind: leases to renew, requests to give up, connections to close. A
 /// pending value takes 20 bytes plus the size of the value, rounded up to a multiple of 8.

@@ -6,6 +6,8 @@ use crate::time::tick::TickScale;
 
 /// The repetition of a periodic task: a fixed rate or a fixed delay.
 ///
+/// Created by [`fixed_rate`](Self::fixed_rate) or [`fixed_delay`](Self::fixed_delay).
+///
 /// At a *fixed rate* the runs are due at multiples of the period after the first run, however long
 /// the runs take: the rate does not drift. With a *fixed delay* a run is due a period after the end
 /// of the previous run. In both, runs never overlap. (Java's `ScheduledExecutorService` uses the
@@ -34,6 +36,8 @@ pub struct Period {
 }
 
 /// The handling of runs missed at a fixed rate.
+///
+/// The argument of [`Period::missed`].
 ///
 /// Runs are missed if due during an earlier run, or while the ticker was delayed.
 ///

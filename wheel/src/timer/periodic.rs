@@ -23,6 +23,9 @@ use crate::wheel::Key;
 
 /// A handle to a periodic task, for ending the task and for counting the runs.
 ///
+/// Returned by [`WeakTimer::schedule_periodic`](crate::WeakTimer::schedule_periodic) and
+/// [`WeakTimer::schedule_while`](crate::WeakTimer::schedule_while).
+///
 /// Dropping the handle does not end the task. The task ends when [cancelled](Self::cancel), when
 /// the closure returns [`ControlFlow::Break`], or with the timer.
 ///

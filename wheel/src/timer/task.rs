@@ -5,6 +5,10 @@ use parking_lot::Mutex;
 /// A task of a timer, as passed to an [executor](crate::TimerBuilder::build_with_executor) or
 /// returned to a caller.
 ///
+/// Returned by [`Timeout::take`](crate::Timeout::take) and
+/// [`HashedWheelTimer::stop`](crate::HashedWheelTimer::stop), and with a
+/// [`ScheduleError`](crate::ScheduleError).
+///
 /// Any closure that is [`Send`] can be scheduled; the closure need not be [`Sync`]. The boxed task
 /// is `Sync`, so a [`ScheduleError`](crate::ScheduleError) with a task can be returned with `?`, as
 /// any other error.

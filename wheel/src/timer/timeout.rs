@@ -12,6 +12,9 @@ use crate::wheel::Key;
 
 /// A handle to a scheduled task, for cancelling, rescheduling and querying the task.
 ///
+/// Returned by [`WeakTimer::schedule`](crate::WeakTimer::schedule) and
+/// [`WeakTimer::schedule_at`](crate::WeakTimer::schedule_at).
+///
 /// Dropping the handle does not cancel the task; [`cancel_on_drop`](Self::cancel_on_drop) returns a
 /// handle that cancels on drop. The handle does not keep the task alive, and may outlive the timer.
 ///

@@ -19,6 +19,8 @@ use crate::wheel::Key;
 /// A handle for scheduling and cancelling on a [`BatchTimer`](crate::BatchTimer), without
 /// ownership.
 ///
+/// Returned by [`BatchTimer::downgrade`](crate::BatchTimer::downgrade).
+///
 /// The handle keeps neither the timer nor the ticker thread alive, and is for the timer's own
 /// handler and for values that schedule themselves again. A handler owning the timer in an [`Arc`]
 /// would keep the timer alive for ever. After a stop or drop of the timer, nothing is pending, and
@@ -55,6 +57,8 @@ pub struct WeakBatchTimer<T> {
 }
 
 /// The key of a pending timeout of a [`BatchTimer`](crate::BatchTimer).
+///
+/// Returned by [`WeakBatchTimer::schedule`].
 ///
 /// A key may be stored, copied and used by any thread. Once the timeout is no longer pending, the
 /// key names nothing. In another timer of the same process the key also names nothing: the key

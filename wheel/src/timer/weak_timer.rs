@@ -20,6 +20,8 @@ use crate::wheel::Key;
 
 /// A handle for scheduling on a [`HashedWheelTimer`](crate::HashedWheelTimer), without ownership.
 ///
+/// Returned by [`HashedWheelTimer::downgrade`](crate::HashedWheelTimer::downgrade).
+///
 /// The handle keeps neither the timer nor the ticker thread alive, and is for tasks that schedule
 /// themselves again. A task owning the timer in an [`Arc`] would keep the timer alive for ever.
 /// After a stop or drop of the timer, scheduling fails with [`ScheduleError::Stopped`].

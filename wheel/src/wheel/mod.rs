@@ -54,6 +54,8 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 
 /// A hashed timing wheel with rounds: entries and their due ticks.
 ///
+/// Created by [`new`](Self::new).
+///
 /// A wheel is plain data, without a thread or a clock. The caller defines the meaning of a tick and
 /// advances the wheel. For a timer with a thread, see `HashedWheelTimer` and `BatchTimer`.
 ///

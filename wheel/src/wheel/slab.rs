@@ -24,6 +24,8 @@ use super::free_slots::{CHUNK, FreeSlots};
 
 /// Names a pending entry of a [`Wheel`](crate::Wheel), and nothing once the entry is removed.
 ///
+/// Returned by [`Wheel::insert`](crate::Wheel::insert).
+///
 /// A key takes 8 bytes, and so does `Option<Key>`. A key does not identify the wheel: on a
 /// different wheel, the key may name an unrelated entry.
 ///

@@ -23,6 +23,8 @@ use crate::model::panics;
 
 /// All locks of a [`MultiLock`](crate::MultiLock), held. Dropping the guard releases all locks.
 ///
+/// Returned by [`MultiLock::lock`](crate::MultiLock::lock) and the other acquires of a multi-lock.
+///
 /// The guard does for all locks together the same as a [`LockGuard`](crate::LockGuard) for a single
 /// lock. The guard belongs to the acquiring thread, or to an [owner](crate::MultiLock::with_owner);
 /// an owner's guard can be sent to another thread.

@@ -19,6 +19,9 @@ use crate::model::wait::Wait;
 /// Several locks, acquired together: all or none. Cheap to clone and to share; only a guard holds
 /// the locks.
 ///
+/// Created by [`Client::multi_lock`](crate::Client::multi_lock) or
+/// [`Client::lock_many`](crate::Client::lock_many).
+///
 /// The locks may be of any kind, of any client, and so on any server. A held member excludes
 /// callers of the same lock alone, and vice versa. A thread that holds the multi-lock may acquire
 /// all locks again, if the locks are of kinds that nest. A lock given twice is locked once.

@@ -35,6 +35,8 @@ use crate::ops::RENEW;
 
 /// A held [`RedLock`](crate::RedLock), released everywhere when the guard is dropped.
 ///
+/// Returned by [`RedLock::lock`](crate::RedLock::lock) and the other acquires of a red lock.
+///
 /// The guard works like a [`LockGuard`](crate::LockGuard), where held means held on a majority of
 /// the servers. The guard belongs to the acquiring thread, or to an
 /// [owner](crate::RedLock::with_owner): then the guard can be sent to another thread. Each client

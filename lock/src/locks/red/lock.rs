@@ -18,6 +18,9 @@ use crate::model::wait::Wait;
 /// servers. So the lock survives the failure of a minority: a crash, a hang, and, within the bounds
 /// below, the loss of keys.
 ///
+/// Created by [`Client::red_lock`](crate::Client::red_lock), or by [`new`](Self::new) from locks of
+/// any kind.
+///
 /// **Acquire.** All servers are asked at the same time. As soon as a majority has granted the lock,
 /// the red lock is held; servers granting later join. If there is no majority, or none within the
 /// [server timeout](Self::with_server_timeout), everything is released everywhere, and the next

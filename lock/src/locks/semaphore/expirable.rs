@@ -24,6 +24,8 @@ use crate::store::retry::map_failure;
 /// Permits with ids, shared by all clients of a server. Cheap to create, clone and share; creation
 /// acquires no permits.
 ///
+/// Returned by [`Client::expirable_semaphore`](crate::Client::expirable_semaphore).
+///
 /// Each acquired permit is a [`Permit`] guard, which gives the permit back on drop. With
 /// [`with_lease`](Self::with_lease) the permit also returns when the lease ends, so the permits of
 /// a dead process are not lost. [`watched`](Self::watched) permits have a lease too, renewed like a

@@ -23,6 +23,9 @@ use crate::watchdog::settle::NotReleased;
 
 /// Held permits of a [`Semaphore`](crate::Semaphore), given back when the guard is dropped.
 ///
+/// Returned by [`Semaphore::acquire`](crate::Semaphore::acquire) and the other acquires of a
+/// semaphore.
+///
 /// Unlike a [`LockGuard`](crate::LockGuard) the guard can be sent to another thread. The permits
 /// have no owner and no lease: the permits are held until the release, or until the semaphore is
 /// deleted. [`forget`](Self::forget) leaves the permits taken, to be given back by

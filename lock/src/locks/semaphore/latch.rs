@@ -16,6 +16,8 @@ use crate::store::retry::{RetryPolicy, map_failure};
 /// A count for clients to decrement, and for threads to wait for. Cheap to create, clone and share;
 /// the count is on the server.
 ///
+/// Returned by [`Client::count_down_latch`](crate::Client::count_down_latch).
+///
 /// The latch is open while there is no count: before [`try_set_count`](Self::try_set_count), and
 /// after the count has reached zero. So a latch can be used again. A waiter must know whether the
 /// count was set.

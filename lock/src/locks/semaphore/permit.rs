@@ -13,6 +13,9 @@ use crate::model::permit_id::PermitId;
 
 /// A held permit, given back when the guard is dropped.
 ///
+/// Returned by [`ExpirableSemaphore::acquire`](crate::ExpirableSemaphore::acquire) and the other
+/// acquires of one permit.
+///
 /// Unlike a [`LockGuard`](crate::LockGuard) a permit can be sent to another thread. A permit ends
 /// when the lease ends, or when a [watched](crate::ExpirableSemaphore::watched) permit is lost:
 /// check [`is_valid`](Self::is_valid) before each step that needs the permit.
@@ -51,6 +54,9 @@ pub struct Permit<I = PermitId> {
 }
 
 /// Permits acquired together, and given back in one request when the guard is dropped.
+///
+/// Returned by [`ExpirableSemaphore::acquire_many`](crate::ExpirableSemaphore::acquire_many) and
+/// the other acquires of several permits.
 ///
 /// The methods of a [`Permit`] apply to all the permits: [`is_valid`](Permit::is_valid) returns
 /// `true` while all are valid, and [`lost`](Permit::lost) reports the first loss. After a loss,

@@ -15,6 +15,8 @@ use crate::ops::{AddPermits, Added, TrySetPermits};
 /// A number of permits, shared by all clients of a server. Cheap to create, clone and share;
 /// creation acquires no permits.
 ///
+/// Returned by [`Client::semaphore`](crate::Client::semaphore).
+///
 /// ```
 /// use std::time::Duration;
 /// use wheellock::Client;

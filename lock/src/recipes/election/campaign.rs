@@ -33,6 +33,9 @@ use crate::recipes::election::term::{Term, TermEnd, TermState};
 /// A candidate of a [`LeaderElection`](crate::LeaderElection). Dropping a campaign ends the
 /// campaign and the term.
 ///
+/// Created by [`LeaderElection::campaign`](crate::LeaderElection::campaign) or
+/// [`LeaderElection::campaign_with`](crate::LeaderElection::campaign_with).
+///
 /// The thread `lock-election` waits for the lead, and works for one term after another. The next
 /// campaign begins when the [`Term`] before is dropped, or a second later if this term was not
 /// lost, so other candidates come first.

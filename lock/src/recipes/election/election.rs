@@ -62,6 +62,9 @@ pub struct LeaderElection {
 const MAX_VALUE: usize = 1000;
 
 /// The leader, as reported by the server.
+///
+/// Returned by [`LeaderElection::leader`] and
+/// [`LeaderChanges::leader`](crate::LeaderChanges::leader).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {

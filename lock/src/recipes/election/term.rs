@@ -18,6 +18,8 @@ use crate::model::sync::Mutex;
 /// The time in which a candidate of a [`LeaderElection`](crate::LeaderElection) leads. Dropping a
 /// term resigns.
 ///
+/// Returned by [`Campaign::next_term`](crate::Campaign::next_term).
+///
 /// **Check the term.** A term that has begun may be over: a process may be stopped, or cut off from
 /// the server, for longer than the lease. Call [`is_leader`](Self::is_leader) before each step
 /// reserved for the leader, or select on [`lost`](Self::lost). Requests of an earlier leader may

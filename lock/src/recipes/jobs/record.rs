@@ -80,6 +80,8 @@ impl RunRecord {
 
 /// The state of a run: running, or how the run ended.
 ///
+/// In [`RunRecord::state`].
+///
 /// ```
 /// assert_eq!(wheellock::RunState::Succeeded.to_string(), "succeeded");
 /// ```

@@ -7,6 +7,8 @@ use std::sync::Arc;
 /// A user of the server with a password, for
 /// [`ClientBuilder::credentials`](crate::ClientBuilder::credentials). `Debug` omits the password.
 ///
+/// Created by [`new`](Self::new) or [`password`](Self::password).
+///
 /// ```
 /// use wheellock::Credentials;
 ///

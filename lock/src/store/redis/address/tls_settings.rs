@@ -9,6 +9,8 @@ use crate::error::{Error, Reason};
 /// How a client uses TLS: [`ClientBuilder::tls`](crate::ClientBuilder::tls). Requires the cargo
 /// feature `tls`.
 ///
+/// Created by [`new`](Self::new).
+///
 /// By default, a client trusts the system's root certificates and presents no certificate of its
 /// own. The server's certificate must be for the host in the URL, name or address, and must not
 /// have expired.
