@@ -232,3 +232,22 @@ impl PartialEq for Listed {
 }
 
 impl Eq for Listed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+
+    #[test]
+    fn name_requested_again_is_wanted_for_as_long_as_at_first() {
+        let (cache, now) = (HoldCache::new(8), origin());
+        let (name, other) = (LockName::parse("a").unwrap(), LockName::parse("b").unwrap());
+        for requested in [now, now + WANTED_FOR * 2] {
+            cache.set_wanted(&name, requested);
+            assert!(cache.is_wanted(&name, requested + WANTED_FOR / 2));
+            assert!(!cache.is_wanted(&other, requested + WANTED_FOR / 2));
+            // Nothing has searched for the name since its time was over.
+        }
+        assert!(!cache.is_wanted(&name, now + WANTED_FOR * 3));
+    }
+}
