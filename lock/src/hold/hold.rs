@@ -895,4 +895,38 @@ mod tests {
         assert_eq!(reported, Some(SECOND * 5));
         assert!(hold.report_long(since + SECOND * 9, long).is_none());
     }
+
+    #[test]
+    fn cached_holds_time_counts_from_the_first_caching_not_undone() {
+        let hold = hold(true);
+        let (now, lease) = (hold.since(), hold.longest_lease());
+        let cache = |after: Duration| hold.cache(lease, now + after, SECOND).unwrap().until;
+        let until = |after: Duration| now + after + SECOND;
+        let millis = Duration::from_millis;
+        assert_eq!(cache(millis(0)), Some(until(millis(0))));
+        assert!(hold.undo_cache(true));
+        assert_eq!(hold.cache_until(), None);
+        assert_eq!(cache(millis(100)), Some(until(millis(100))));
+        // Another thread was faster.
+        assert!(hold.take_cached(None, lease, now + millis(200)));
+        assert!(!hold.undo_cache(true));
+        assert_eq!(hold.cache_until(), Some((until(millis(100)), false)));
+        assert_eq!(cache(millis(300)), None);
+        assert!(hold.undo_cache(false));
+        assert_eq!(hold.cache_until(), Some((until(millis(100)), false)));
+    }
+
+    #[test]
+    fn hold_once_nested_with_a_longer_lease_is_not_handed_over() {
+        let now = |hold: &Hold| hold.since() + SECOND;
+        for (nested, is_handed_over) in [(20, true), (30, true), (31, false)] {
+            let hold = hold(true);
+            let lease = hold.longest_lease();
+            assert_eq!(hold.add_guard(Lease::new(SECOND * nested).unwrap(), false), Some(2));
+            assert_eq!(hold.longest_lease().duration(), SECOND * nested.max(30));
+            assert_eq!(hold.remove_guard(false), 1);
+            let listeners = hold.hand_over(None, lease, now(&hold), None);
+            assert_eq!(listeners.is_some(), is_handed_over);
+        }
+    }
 }
