@@ -135,6 +135,7 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::sync::is_unparked;
 
     #[test]
     fn acquires_of_one_owner_and_name_take_turns_and_no_others() {
@@ -146,7 +147,10 @@ mod tests {
         let turn = one.take_turn().unwrap();
         assert!(two.take_turn().is_none());
         assert!(others.iter().all(|other| other.take_turn().is_some()));
+        assert!(!is_unparked(two.parker()));
         drop(turn);
+        assert!(is_unparked(two.parker()) && !is_unparked(one.parker()));
+        assert!(others.iter().all(|other| !is_unparked(other.parker())));
         assert!(two.take_turn().is_some());
         assert!(all.begin(&name, &LocalHolder::current_thread()).is_none());
         drop((one, two, others));

@@ -229,3 +229,31 @@ impl HoldRegistry {
         (self.shards[shard].lock(), hash)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::clock::origin;
+    use crate::model::kind::Kind;
+    use crate::model::lease::Lease;
+    use crate::model::owner::ClientId;
+    use crate::model::sync::is_unparked;
+    use crate::ops::by_kind::HoldId;
+
+    #[test]
+    fn new_hold_of_a_named_owner_wakes_the_owners_other_acquires() {
+        let registry = HoldRegistry::new(0);
+        let name = LockName::parse("a").unwrap();
+        let holders = ["task", "another"].map(LocalHolder::named);
+        let acquires = holders.each_ref().map(|holder| registry.named.begin(&name, holder));
+        let [task, another] = acquires.map(Option::unwrap);
+        let id = HoldId { kind: Kind::Reentrant, name, owner: ClientId::random().next_owner() };
+        let lease = Lease::new(Duration::from_secs(30)).unwrap();
+        let [holder, _] = holders;
+        registry.insert(&Arc::new(Hold::new(id, holder, lease, true, origin(), None)));
+        assert!(is_unparked(task.parker()) && task.take_new_hold());
+        assert!(!is_unparked(another.parker()) && !another.take_new_hold());
+    }
+}

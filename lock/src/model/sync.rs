@@ -238,6 +238,12 @@ pub(crate) fn is_cancelled(cancel: Option<&Receiver<()>>) -> bool {
     })
 }
 
+/// Whether the next park on `parker` returns at once.
+#[cfg(test)]
+pub(crate) fn is_unparked(parker: &Parker) -> bool {
+    format!("{parker:?}").contains("permit: true")
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
