@@ -256,3 +256,18 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_memory_is_not_the_fault_of_a_request_nor_transient() {
+        let refused = |code| Failure::refused(code, "on purpose");
+        let request_errors = ["WRONGTYPE", "NOPERM", "ERR"].map(refused);
+        assert!(request_errors.iter().all(Failure::is_request_error));
+        let others = ["OOM", "LOADING", "READONLY"].map(refused);
+        assert!(!others.iter().any(Failure::is_request_error));
+        assert_eq!(others.each_ref().map(Failure::is_transient), [false, true, true]);
+    }
+}

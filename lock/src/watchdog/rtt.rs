@@ -51,4 +51,22 @@ mod tests {
         (0..100).for_each(|_| round_trip.observe(Duration::from_millis(100)));
         assert!(round_trip.mean() > Duration::from_millis(99));
     }
+
+    #[test]
+    fn attempt_timeout_is_at_most_the_command_timeout_and_lease() {
+        let millis = Duration::from_millis;
+        let lease = |length| Lease::new(length).unwrap();
+        let mut round_trip = MeanRoundTrip::default();
+        let timeout = |round_trip: &MeanRoundTrip, shortest, command| {
+            round_trip.attempt_timeout(lease(millis(shortest)), millis(command)).as_millis()
+        };
+        assert_eq!(timeout(&round_trip, 20_000, 60_000), 2_000);
+        assert_eq!(timeout(&round_trip, 90_000, 60_000), 3_000);
+        assert_eq!(timeout(&round_trip, 1_000, 60_000), 250);
+        assert_eq!(timeout(&round_trip, 200, 60_000), 200);
+        assert_eq!(timeout(&round_trip, 1_000, 100), 100);
+        round_trip.observe(millis(200));
+        assert_eq!(timeout(&round_trip, 1_000, 60_000), 800);
+        assert_eq!(timeout(&round_trip, 1_000, 100), 100);
+    }
 }

@@ -208,3 +208,26 @@ pub(crate) struct SendLimit {
     pub(crate) timeout: Duration,
     pub(crate) generation: CallGeneration,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_hold_is_released_unknown_or_lost_by_copies_and_time() {
+        let lost = |reason| Err(NotReleased::Lost(reason));
+        for (found, reason) in
+            [(Found::Nothing, LostReason::Deleted), (Found::OtherOwner, LostReason::TakenOver)]
+        {
+            assert_eq!(classify_release(found, true, true), Ok(()));
+            assert_eq!(classify_release(found, true, false), Err(NotReleased::Unknown));
+            assert_eq!(classify_release(found, false, true), lost(reason));
+        }
+        assert_eq!(classify_release(Found::Nothing, false, false), lost(LostReason::Expired));
+        for has_copies in [false, true] {
+            assert_eq!(classify_release(Found::Own, has_copies, false), Ok(()));
+            let expired = classify_release(Found::Expired, has_copies, false);
+            assert_eq!(expired, lost(LostReason::Expired));
+        }
+    }
+}
