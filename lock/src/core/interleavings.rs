@@ -19,6 +19,7 @@ use crate::model::kind::Kind;
 use crate::model::name::LockName;
 use crate::model::owner::LocalHolder;
 use crate::model::settings::{HandOver, Settings};
+use crate::model::sync::is_unparked;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::Acquired;
@@ -87,21 +88,8 @@ impl<'a> World<'a> {
         self.core.waits.join(&self.core.store, request)
     }
 
-    /// Sends an acquire to the server, and makes the hold.
     fn ask(&self, thread: usize) -> Option<Arc<Hold>> {
-        let core = self.core;
-        let lease = core.settings.watchdog_lease;
-        let owner = core.id.next_owner();
-        let id = HoldId { kind: Kind::Reentrant, name: self.name.clone(), owner };
-        let answer = core.call(&id.acquire(lease, true, None)).unwrap();
-        if let Acquired::Busy(_) = answer.reply {
-            return None;
-        }
-        let holder = LocalHolder::Thread(self.ids[thread]);
-        let hold = Arc::new(Hold::new(id, holder, lease, true, answer.sent_at, None));
-        core.holds.insert(&hold);
-        core.watchdog.watch(&hold, answer.sent_at);
-        Some(hold)
+        ask(self.core, self.name, LocalHolder::Thread(self.ids[thread]))
     }
 
     /// One step of one thread. `may_begin`: an idle thread may join, and a waiting thread may
@@ -187,6 +175,21 @@ impl<'a> World<'a> {
             self.core.watchdog.lose(hold, LostReason::Deleted);
         }
     }
+}
+
+/// Sends an acquire to the server, and makes the hold.
+fn ask(core: &ClientCore, name: &LockName, holder: LocalHolder) -> Option<Arc<Hold>> {
+    let lease = core.settings.watchdog_lease;
+    let owner = core.id.next_owner();
+    let id = HoldId { kind: Kind::Reentrant, name: name.clone(), owner };
+    let answer = core.call(&id.acquire(lease, true, None)).unwrap();
+    if let Acquired::Busy(_) = answer.reply {
+        return None;
+    }
+    let hold = Arc::new(Hold::new(id, holder, lease, true, answer.sent_at, None));
+    core.holds.insert(&hold);
+    core.watchdog.watch(&hold, answer.sent_at);
+    Some(hold)
 }
 
 fn is_held(stage: &ThreadStage<'_>, clock: &ManualClock) -> bool {
@@ -315,15 +318,20 @@ struct SteppedClient {
 }
 
 impl SteppedClient {
-    fn new() -> Self {
+    fn new(hand_over: HandOver) -> Self {
         let clock = ManualClock::new();
-        let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
+        let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), hand_over);
         let name = LockName::parse("a").unwrap();
         Self { core, clock, channel: name.channel(), name }
     }
 
     fn join(&self, mode: WaitMode) -> Waiter<'_> {
-        let request = without_limit(&self.name, &self.channel, mode);
+        let watchdog = &self.core.watchdog;
+        let recipient = Recipient { name: &self.name, thread: None, watchdog };
+        let request = WaitRequest {
+            recipient: (mode == WaitMode::Exclusive).then_some(recipient),
+            ..without_limit(&self.name, &self.channel, mode)
+        };
         self.core.waits.join(&self.core.store, request)
     }
 
@@ -338,7 +346,7 @@ impl SteppedClient {
 
 #[test]
 fn first_waiter_tries_at_once_while_another_queue_uses_channel() {
-    let client = SteppedClient::new();
+    let client = SteppedClient::new(HandOver::Off);
     // The reader has sent a try without an answer yet: the channel is not subscribed for the
     // reader.
     let _reader = client.join(WaitMode::Shared);
@@ -355,7 +363,7 @@ fn first_waiter_tries_at_once_while_another_queue_uses_channel() {
 
 #[test]
 fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
-    let client = SteppedClient::new();
+    let client = SteppedClient::new(HandOver::Off);
     let begin = || {
         let mut lone = client.join(WaitMode::Exclusive);
         assert_eq!(client.begin_try(&mut lone), Some(Wakes::FIRST));
@@ -387,7 +395,7 @@ fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
 
 #[test]
 fn an_answer_ends_what_is_known_of_an_earlier_failure() {
-    let client = SteppedClient::new();
+    let client = SteppedClient::new(HandOver::Off);
     let (mut first, behind) = (client.join(WaitMode::Exclusive), client.join(WaitMode::Exclusive));
     assert!(client.begin_try(&mut first).is_some());
     drop(first.failed(Error::Shutdown));
@@ -398,7 +406,7 @@ fn an_answer_ends_what_is_known_of_an_earlier_failure() {
 
 #[test]
 fn a_failure_is_forgotten_with_the_waiters_that_it_concerned() {
-    let client = SteppedClient::new();
+    let client = SteppedClient::new(HandOver::Off);
     // The channel stays for a reader.
     let _reader = client.join(WaitMode::Shared);
     let writer = client.join(WaitMode::Exclusive);
@@ -406,4 +414,37 @@ fn a_failure_is_forgotten_with_the_waiters_that_it_concerned() {
     assert!(writer.failure().is_some());
     drop(writer);
     assert!(client.join(WaitMode::Exclusive).failure().is_none());
+}
+
+/// Whether the waiter, which sleeps, was woken.
+fn is_woken(waiter: &Waiter<'_>) -> bool {
+    waiter.parker.as_ref().is_some_and(is_unparked)
+}
+
+#[test]
+fn granted_waiter_wakes_the_next_which_then_tries() {
+    let client = SteppedClient::new(HandOver::Off);
+    let [mut first, mut second] = [(); 2].map(|()| client.join(WaitMode::Exclusive));
+    assert!(client.begin_try(&mut first).is_some());
+    assert!(client.begin_try(&mut second).is_none());
+    second.set_parker();
+    first.granted(WakeHint::Wait);
+    drop(first);
+    // Nobody has subscribed: no message will wake it.
+    assert!(is_woken(&second) && client.begin_try(&mut second).is_some());
+}
+
+#[test]
+fn leader_after_a_hand_over_wakes_its_deputy_when_it_tries() {
+    let client = SteppedClient::new(HandOver::Times(5));
+    let now = client.clock.now();
+    let hold = ask(&client.core, &client.name, LocalHolder::Guard).unwrap();
+    let [mut first, mut leader, deputy] = [(); 3].map(|()| client.join(WaitMode::Exclusive));
+    assert!(client.core.waits.hand_over(&hold, now));
+    assert!(matches!(first.look(now), QueueLook::HandedOver(_)));
+    drop(first);
+    client.core.watchdog.lose(&hold, LostReason::Deleted);
+    assert!(is_woken(&leader) && !is_woken(&deputy));
+    assert!(client.begin_try(&mut leader).is_some());
+    assert!(is_woken(&deputy), "it watches the call");
 }

@@ -689,4 +689,33 @@ mod tests {
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
         tries(queue.step(first, now + BOUND));
     }
+
+    #[test]
+    fn request_for_an_answer_ends_the_yield_to_other_clients() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(JoinMode::Queues, now);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        queue.release_begins(now, false);
+        assert!(queue.release_ends(now, Some(1)));
+        assert!(matches!(queue.step(first, now), Step::Sleep(_)), "it yields");
+        let second = queue.join(JoinMode::Queues, now);
+        queue.ask(second, now);
+        tries(queue.step(first, now));
+    }
+
+    #[test]
+    fn queue_is_unwatched_once_for_each_taken_hold() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let waiters = [(); 2].map(|()| queue.join(JoinMode::KnowsHolder, now));
+        assert!(!queue.take_unwatched());
+        queue.give(waiters[0], now);
+        assert!(!queue.take_unwatched());
+        queue.take(waiters[0]);
+        assert!(queue.take_unwatched() && !queue.take_unwatched());
+        queue.leave(waiters[1]);
+        assert!(!queue.take_unwatched(), "others wake its deputy");
+    }
 }
