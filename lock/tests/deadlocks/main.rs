@@ -18,9 +18,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_all_stores};
-use crate::common::{SOON, built, now, pause};
-use wheellock::{Client, Error, Lock, OnDeadlock, Warning};
+use crate::common::{SOON, built, ended, now, pause, wait_for_a_waiter};
+use crossbeam_channel::bounded;
+use wheellock::{Client, Error, Lock, OnDeadlock, Wait, Warning};
 use wheellock_fixture::{Server, wait_until};
 
 /// The cycles that a client has reported.
@@ -256,4 +258,32 @@ fn waits_of_less_than_a_second_leave_nothing_on_the_server() {
         waiting.join().unwrap().unwrap();
     });
     wait_until("it is named no longer", SOON, || !waits());
+}
+
+#[test]
+fn record_is_written_again_if_the_write_without_waits_failed() {
+    let world = InMemory::new();
+    let (other, client) = (world.client(), world.client());
+    let _held = other.lock("a").lock().unwrap();
+    let record = format!("wheellock_client:{}", client.id());
+    let names_waits = || world.memory.fields(&record).iter().any(|(field, _)| field == "waits");
+    let (cancel, cancelled) = bounded::<()>(0);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let wait = Wait::forever().or_cancelled(&cancelled);
+            client.lock("a").try_lock_with(wait).map(drop)
+        });
+        wait_for_a_waiter(&client);
+        world.clock.advance(Duration::from_secs(2));
+        assert!(names_waits());
+        world.memory.set_unreachable(true);
+        drop(cancel);
+        assert!(matches!(ended(&client, waiter), Err(Error::Cancelled { .. })));
+    });
+    // The record is written, and the write fails.
+    world.clock.advance(Duration::from_secs(1));
+    assert!(names_waits());
+    world.memory.set_unreachable(false);
+    world.clock.advance(Duration::from_secs(1));
+    assert!(!names_waits());
 }
