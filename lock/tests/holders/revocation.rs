@@ -104,6 +104,20 @@ on_all_stores! {
         assert!(asked.as_mut().poll(&mut context).is_ready());
     }
 
+    fn future_made_after_a_request_is_ready_at_once(world: &World) {
+        let (client, other) = (world.client(), world.client());
+        let mut context = Context::from_waker(Waker::noop());
+        let guard = client.lock("a").lock().unwrap();
+        let nested = client.lock("a").lock().unwrap();
+        ask_until(&other.lock("a"), "now", || guard.is_asked());
+        // The nested guard has not looked for a request before.
+        for guard in [guard, nested] {
+            let mut asked = pin!(guard.revocation_future().unwrap());
+            let ready = asked.as_mut().poll(&mut context);
+            assert!(matches!(ready, Poll::Ready(Some(revocation)) if revocation.reason == "now"));
+        }
+    }
+
     fn a_cached_lock_is_released_at_once(world: &World) {
         let (client, other) = (world.client(), world.client());
         let lock = client.lock("a").with_cache(Duration::from_secs(10));
