@@ -845,6 +845,17 @@ fn a_server_clock_jump_is_one_warning_with_its_direction() {
 }
 
 #[test]
+fn other_clock_after_a_failover_is_no_jump_of_the_server_clock() {
+    let told = warned(|memory| {
+        memory.set_clock_forward(SECOND * 5);
+        memory.fail_next(wheellock::Fault::FailOver { lost_writes: 0 });
+        let other = built(Client::builder().in_memory(memory));
+        assert!(other.lock("a").is_locked().unwrap());
+    });
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
 fn a_pause_of_this_process_is_no_jump_of_the_server_clock() {
     let world = InMemory::new();
     let client = built(world.builder());
