@@ -55,7 +55,8 @@ impl Client {
     ///
     /// In a cluster the call queries each master, and reports the worst result of each check. If
     /// the server refuses to report a value, such as a setting of a managed service without
-    /// `CONFIG`, the check is [`CheckState::NotChecked`]. In memory the only check is `connection`.
+    /// `CONFIG`, the check is [`CheckState::NotChecked`]. Without a version or an eviction policy,
+    /// the check is [`CheckState::Warn`]. In memory the only check is `connection`.
     ///
     /// ```no_run
     /// use wheellock::{CheckState, Client};

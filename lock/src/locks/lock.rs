@@ -166,7 +166,9 @@ impl<G: Guard> Lock<G> {
     /// Acquires the lock, and waits without a limit.
     ///
     /// The wait does not poll: the holder's release wakes the waiter. If the message is lost, the
-    /// waiter tries again after a second at most.
+    /// waiter tries again after a second at most; behind others in the queue of a fair lock, after
+    /// five seconds. The waiters of a [`spin_lock`](crate::Client::spin_lock) and of a
+    /// [`simple_lock`](crate::Client::simple_lock) poll.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ impl HomeProcess {
     }
 }
 
-/// The value of [`COUNTING`] once the handler that counts forks is registered.
+/// The value of [`COUNTING`] once the handler that counts forks is registered, or could not be.
 const REGISTERED: u32 = u32::MAX;
 /// The id of the process which registers the handler, then [`REGISTERED`]. Zero before the first
 /// registration: no process id is zero.
@@ -66,7 +66,7 @@ const MAX_CHECKS: u32 = 10_000;
 /// `Guard::try_new` registers the handler inside a cell, and concurrent callers wait for the cell.
 /// In a child, the registering thread may not exist, and a caller would wait forever. So only one
 /// thread registers the handler, and every other thread polls [`COUNTING`] a limited number of
-/// times.
+/// times. The cell also retains a failure: no later call tries again.
 fn count_forks() -> Option<forkguard::Guard> {
     if cfg!(miri) {
         // Miri has no `pthread_atfork`.

@@ -167,8 +167,8 @@ impl<T> Shard<T> {
     }
 
     /// Schedules a value again, if the value retained its unit of capacity in
-    /// [`take_due`](Self::take_due). If the shard accepts no more values, the error returns the
-    /// value, and the caller retains the unit.
+    /// [`take_due`](Self::take_due). If the shard accepts no more values, or the wheel is full, the
+    /// error returns the value, and the caller retains the unit.
     pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
         let Some(mut state) = self.lock() else { return Err(value) };
         if state.emptied || state.wheel.is_full() {

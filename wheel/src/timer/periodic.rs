@@ -1,7 +1,8 @@
 //! A periodic task: the job in the wheel, and the handle for ending the task.
 //!
 //! Runs never overlap: a job goes back into the wheel, in the same box, when the run has ended.
-//! Meanwhile the job retains the unit of capacity, so a full timer cannot refuse the next run.
+//! Meanwhile the job retains the unit of capacity, so the timer's limit cannot refuse the next
+//! run.
 
 use std::fmt;
 use std::mem;
@@ -275,7 +276,8 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
                 *state = RunState::InWheel(key);
                 None
             }
-            // The timer was stopped meanwhile, and has returned the pending tasks.
+            // The timer was stopped meanwhile, and has returned the pending tasks; or the wheel is
+            // full.
             Err(job) => {
                 *state = RunState::Ended;
                 Some(job)

@@ -181,7 +181,7 @@ impl<T> RedLock<T> {
     /// Sets how long an attempt or a release waits for the servers' answers, from the start,
     /// including time in queues. Defaults to a twentieth of the lease, but at least 50 ms and at
     /// most 250 ms. `timeout` is more than zero and at most a third of the lease, because the
-    /// duration of an attempt is missing from the lease.
+    /// duration of an attempt is missing from the lease. The default is shortened to this limit.
     #[must_use]
     pub fn with_server_timeout(mut self, timeout: Duration) -> Self {
         self.server_timeout = Some(timeout);
