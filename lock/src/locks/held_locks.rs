@@ -240,7 +240,7 @@ impl HeldLocks {
             // If the views have changed, a guard has joined meanwhile, and so the guards before
             // were a quorum a moment ago: count again.
             if Arc::ptr_eq(&state.views, &views) {
-                GroupState::lose(state, lost);
+                GroupState::lose(state, &lost);
                 return false;
             }
         }
@@ -392,7 +392,7 @@ impl HoldListener for GroupListener {
         if state.phase == Phase::Held && state.left() < group.quorum_size {
             let of = |guard: &&RawGuard| guard.lost_reason() == Some(reason);
             let name = state.guards.values().find(of).map(RawGuard::name).unwrap_or_default();
-            GroupState::lose(state, Error::Lost { name, reason });
+            GroupState::lose(state, &Error::Lost { name, reason });
         }
     }
 
@@ -416,7 +416,7 @@ impl GroupState {
     /// Ends the group with too few locks left, and releases the remaining locks: renewals end, and
     /// waiting owners can proceed. The renewal thread of each lock's client sends the release. The
     /// listeners are notified with the mutex unlocked.
-    fn lose(mut state: MutexGuard<'_, Self>, lost: Error) {
+    fn lose(mut state: MutexGuard<'_, Self>, lost: &Error) {
         let phase = state.phase.after_loss(false);
         if mem::replace(&mut state.phase, phase) == phase {
             return;
@@ -428,7 +428,9 @@ impl GroupState {
         state.lost = Some(lost.clone());
         drop(state);
         if let Error::Lost { reason, .. } = lost {
-            listeners.iter().for_each(|listener| listener.on_lost(reason));
+            for listener in listeners {
+                listener.on_lost(*reason);
+            }
         }
     }
 

@@ -814,8 +814,13 @@ fn a_policy_query_that_failed_is_sent_again() {
     assert!(guard.is_held());
 }
 
-/// What is warned of when the server's clock is set between two renewals.
-fn warned(set: wheellock::Fault) -> Vec<Warning> {
+/// The next renewal finds that the server's clock was set.
+fn on_renewal(set: wheellock::Fault) -> impl FnOnce(&Memory) {
+    move |memory| memory.set_faults(Faults::new().on_renewal(0, set))
+}
+
+/// What is warned of when `set` sets the server's clock between two renewals.
+fn warned(set: impl FnOnce(&Memory)) -> Vec<Warning> {
     let world = InMemory::new();
     let (tell, told) = unbounded();
     let client = built(world.builder().on_warning(move |warning| {
@@ -823,7 +828,7 @@ fn warned(set: wheellock::Fault) -> Vec<Warning> {
     }));
     let guard = client.lock("a").lock().unwrap();
     world.clock.advance(SECOND * 10);
-    world.memory.set_faults(Faults::new().on_renewal(0, set));
+    set(&world.memory);
     world.clock.advance(SECOND * 100);
     assert!(guard.is_held());
     let told: Vec<Warning> = told.try_iter().collect();
@@ -834,23 +839,24 @@ fn warned(set: wheellock::Fault) -> Vec<Warning> {
 #[test]
 fn a_server_clock_jump_is_one_warning_with_its_direction() {
     let by = SECOND * 5;
-    let forward = warned(ClockForward(by));
+    let forward = warned(on_renewal(ClockForward(by)));
     assert_eq!(forward, [Expected::ServerClockJumped { by, forward: true }]);
-    let back = warned(ClockBack(by));
+    let back = warned(on_renewal(ClockBack(by)));
     assert_eq!(back, [Expected::ServerClockJumped { by, forward: false }]);
     // A twentieth of the lease.
     let small = Duration::from_millis(1500);
-    assert!(warned(ClockForward(small)).is_empty());
-    assert!(warned(ClockBack(small)).is_empty());
+    assert!(warned(on_renewal(ClockForward(small))).is_empty());
+    assert!(warned(on_renewal(ClockBack(small))).is_empty());
 }
 
 #[test]
 fn other_clock_after_a_failover_is_no_jump_of_the_server_clock() {
     let told = warned(|memory| {
-        memory.set_clock_forward(SECOND * 5);
-        memory.fail_next(wheellock::Fault::FailOver { lost_writes: 0 });
         let other = built(Client::builder().in_memory(memory));
-        assert!(other.lock("a").is_locked().unwrap());
+        for fault in [ClockForward(SECOND * 5), wheellock::Fault::FailOver { lost_writes: 0 }] {
+            memory.fail_next(fault);
+            assert!(other.lock("a").is_locked().unwrap());
+        }
     });
     assert!(told.is_empty(), "{told:?}");
 }
