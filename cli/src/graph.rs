@@ -9,7 +9,7 @@ use wheellock::{LongWaiter, WaitGraph};
 
 use crate::arguments::{Format, Graph};
 use crate::exit;
-use crate::output::{is_unread, printable, say, shown};
+use crate::output::{is_broken_pipe, printable, say, shown};
 use crate::server;
 use crate::watch::end_with_the_reader;
 
@@ -29,7 +29,7 @@ pub(crate) fn graph(graph: &Graph) -> Result<u8, Box<dyn Error>> {
         };
         let code = if found.cycles.is_empty() { exit::SUCCESS } else { exit::DEADLOCK };
         match say(&text) {
-            Err(error) if graph.watch && is_unread(&error) => return Ok(code),
+            Err(error) if graph.watch && is_broken_pipe(&error) => return Ok(code),
             said => said?,
         }
         if !graph.watch {

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use crate::arguments::List;
 use crate::exit;
-use crate::output::{complain, is_unread, say};
+use crate::output::{complain, is_broken_pipe, say};
 use crate::report;
 use crate::server;
 
@@ -17,7 +17,7 @@ pub(crate) fn list(list: &List) -> Result<u8, Box<dyn Error>> {
         let line = if list.json { report::json(&found)? } else { report::line(&found) };
         match say(&line) {
             // The reader, such as `head`, needs no more lines.
-            Err(error) if is_unread(&error) => break,
+            Err(error) if is_broken_pipe(&error) => break,
             said => said?,
         }
     }

@@ -34,6 +34,6 @@ pub(crate) fn shown(name: &str) -> String {
 }
 
 /// Whether nobody reads the standard output any more.
-pub(crate) fn is_unread(error: &io::Error) -> bool {
+pub(crate) fn is_broken_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }

@@ -10,7 +10,7 @@ use wheellock::Wait;
 
 use crate::arguments::Watch;
 use crate::exit;
-use crate::output::{is_unread, say};
+use crate::output::{is_broken_pipe, say};
 use crate::report;
 use crate::server;
 
@@ -23,7 +23,7 @@ pub(crate) fn watch(watch: &Watch) -> Result<u8, Box<dyn Error>> {
     let mut status = client.status(&watch.name)?;
     loop {
         match say(&if watch.json { report::json(&status)? } else { report::line(&status) }) {
-            Err(error) if is_unread(&error) => return Ok(exit::SUCCESS),
+            Err(error) if is_broken_pipe(&error) => return Ok(exit::SUCCESS),
             said => said?,
         }
         if let Some(next) = client.next_change(&status, Wait::forever())? {

@@ -32,8 +32,8 @@ use wheellock::store::redis::address::url::Address;
 use wheellock::store::redis::cluster::slot_map::{SlotMap, SlotRange};
 use wheellock::store::redis::cluster::slots_reply::parse_ranges;
 use wheellock::store::redis::resp::decode::{Bounds, Decoder};
+use wheellock::store::redis::resp::hash_slot::SLOTS;
 use wheellock::store::redis::resp::redirect::Redirection;
-use wheellock::store::redis::resp::slot::SLOTS;
 use wheellock::store::server_id::ServerId;
 use wheellock::{error, model, ops, store, waits};
 

@@ -8,12 +8,12 @@
 //! # What holds for every input
 //!
 //! * Nothing panics.
-//! * Leader, deputy, the waiter that gets a hold, and those that have or want an answer are those
+//! * Delegate, deputy, the waiter that gets a hold, and those that have or want an answer are those
 //!   of the model, which compares no numbers of wakes: each wake is something to try for, for every
 //!   waiter, until a try that began after it is answered.
-//! * A waiter tries exactly if it leads, there is something to try for, and nobody yields. The
-//!   leader never sleeps without a limit, nor longer than the poll bound or the longest yield; the
-//!   deputy looks again when the leader's call may be stuck.
+//! * A waiter tries exactly if it is the delegate, there is something to try for, and nobody
+//!   yields. The delegate never sleeps without a limit, nor longer than the poll bound or the
+//!   longest yield; the deputy looks again when the delegate's call may be stuck.
 //! * A message does not count only if it is this client's own, once for each release. A yield ends
 //!   by its limit, and with whatever ends it at once.
 //! * In the end every waiter gets its turn, each within the poll bound and a yield.
@@ -47,8 +47,8 @@ const POLL_BOUND: Duration = Duration::from_secs(1);
 const BUDGET: Duration = Duration::from_millis(5);
 /// The longest yield.
 const MAX_YIELD: Duration = Duration::from_millis(8);
-/// How many others have their turn before the leader tries again.
-const MAX_TURNS: u32 = 8;
+/// How many releases of others follow before the delegate tries again.
+const MAX_RELEASES_AHEAD: u32 = 8;
 const MAX_WAITERS: usize = 8;
 
 /// Runs the operations of an input, and returns their number.
@@ -83,22 +83,22 @@ struct Model {
     answers: u64,
     poll_at: Option<Instant>,
     phase: Phase,
-    /// Until when the leader may yield at most, whatever the wakes.
+    /// Until when the delegate may yield at most, whatever the wakes.
     yield_limit: Option<Instant>,
     /// Whether the message of the own release may come.
     own_message: bool,
     is_unwatched: bool,
 }
 
-/// Why the leader may yield.
+/// Why the delegate may yield.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
     No,
     /// A release is under way.
     Releasing,
-    /// Others have their turn, so many of them at most.
-    Yielding { turns: u32 },
+    /// Others release the lock, so often at most.
+    Yielding { releases_left: u32 },
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
@@ -149,7 +149,7 @@ impl Model {
         })
     }
 
-    fn leader(&self, now: Instant) -> Option<usize> {
+    fn delegate(&self, now: Instant) -> Option<usize> {
         let is_busy = |place: &usize| {
             let waiter = &self.waiters[*place];
             waiter.call.is_some() || self.is_due(waiter)
@@ -158,8 +158,8 @@ impl Model {
     }
 
     fn deputy(&self, now: Instant) -> Option<usize> {
-        let leader = self.leader(now)?;
-        self.able(now).find(|place| *place != leader)
+        let delegate = self.delegate(now)?;
+        self.able(now).find(|place| *place != delegate)
     }
 
     /// The next poll after an answer to the waiter at this place.
@@ -188,9 +188,9 @@ impl Both {
     fn step(&mut self, kind: u8, operand: usize) {
         match kind {
             0 => self.join(operand),
-            // The leader looks most often, as it is woken most often.
+            // The delegate looks most often, as it is woken most often.
             1 | 2 => {
-                self.model.leader(self.now).and_then(|place| self.look(place));
+                self.model.delegate(self.now).and_then(|place| self.look(place));
             }
             3 => {
                 self.place(operand).and_then(|place| self.look(place));
@@ -282,9 +282,9 @@ impl Both {
             return None;
         }
         let step = self.queue.step(waiter.ticket, now);
-        let leader = model.leader(now);
-        if leader != Some(place) {
-            let call = leader.and_then(|leader| model.waiters[leader].call.as_ref());
+        let delegate = model.delegate(now);
+        if delegate != Some(place) {
+            let call = delegate.and_then(|delegate| model.waiters[delegate].call.as_ref());
             let again = call.map_or(now, |call| call.since) + POLL_BOUND;
             let expected = (model.deputy(now) == Some(place)).then_some(again);
             assert_eq!(step, Step::Sleep(expected));
@@ -359,9 +359,9 @@ impl Both {
             self.model.wake();
             match self.model.phase {
                 Phase::No | Phase::Releasing => {}
-                Phase::Yielding { turns: 1 } => self.end_yield(),
-                Phase::Yielding { turns } => {
-                    self.model.phase = Phase::Yielding { turns: turns - 1 };
+                Phase::Yielding { releases_left: 1 } => self.end_yield(),
+                Phase::Yielding { releases_left } => {
+                    self.model.phase = Phase::Yielding { releases_left: releases_left - 1 };
                     self.model.yield_limit = Some(self.now + BUDGET + MAX_YIELD);
                 }
             }
@@ -396,7 +396,7 @@ impl Both {
             if self.model.phase == Phase::Releasing {
                 self.end_yield();
                 if yields {
-                    self.model.phase = Phase::Yielding { turns: MAX_TURNS };
+                    self.model.phase = Phase::Yielding { releases_left: MAX_RELEASES_AHEAD };
                     self.model.yield_limit = Some(self.now + MAX_YIELD);
                 }
             } else {
@@ -441,8 +441,8 @@ impl Both {
         let ticket = |place: usize| model.waiters[place].ticket;
         assert!(queue.tickets().eq(model.waiters.iter().map(|waiter| waiter.ticket)));
         assert_eq!(queue.is_empty(), model.waiters.is_empty());
-        assert_eq!(queue.leader(now), model.leader(now).map(ticket));
-        let both = [model.leader(now), model.deputy(now)];
+        assert_eq!(queue.delegate(now), model.delegate(now).map(ticket));
+        let both = [model.delegate(now), model.deputy(now)];
         assert!(queue.to_wake(now).eq(both.into_iter().flatten().map(ticket)));
         let first = model.waiters.first();
         let recipient = first.filter(|first| first.call.is_none() && !first.has_hold);
@@ -466,10 +466,10 @@ impl Both {
         while self.calling(0).is_some() {
             self.refuse(0);
         }
-        while let Some(leader) = self.model.leader(self.now) {
+        while let Some(delegate) = self.model.delegate(self.now) {
             let next_turn_by = self.now + POLL_BOUND + MAX_YIELD + BUDGET;
-            while self.model.waiters[leader].call.is_none() {
-                let Some(until) = self.look(leader) else { panic!("it sleeps for ever") };
+            while self.model.waiters[delegate].call.is_none() {
+                let Some(until) = self.look(delegate) else { panic!("it sleeps for ever") };
                 self.now = until;
                 assert!(until <= next_turn_by, "its turn does not come");
             }

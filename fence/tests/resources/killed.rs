@@ -4,7 +4,7 @@ use postgres::NoTls;
 
 use crate::LIMIT;
 use crate::child::standing_still;
-use crate::kinds::{Place, Step, World};
+use crate::kinds::{Place, Step, TestServers};
 
 /// Whether this kind of resource has the step.
 fn has_step(place: &Place, step: Step) -> bool {
@@ -15,8 +15,8 @@ fn has_step(place: &Place, step: Step) -> bool {
     }
 }
 
-fn a_token_is_burnt_only_if_it_was_committed(world: &World) {
-    for place in world.places() {
+fn a_token_is_burnt_only_if_it_was_committed(setup: &TestServers) {
+    for place in setup.places() {
         let mut resource = place.open();
         let steps = Step::ALL.into_iter().filter(|step| has_step(&place, *step));
         for (round, step) in (1_u64..).zip(steps) {
@@ -40,20 +40,20 @@ fn a_token_is_burnt_only_if_it_was_committed(world: &World) {
 
 #[test]
 fn sqlite_redis_and_files_use_up_token_only_after_commit() {
-    a_token_is_burnt_only_if_it_was_committed(&World::new());
+    a_token_is_burnt_only_if_it_was_committed(&TestServers::new());
 }
 
 #[test]
 fn a_token_is_burnt_in_postgresql_only_if_it_was_committed() {
-    if let Some(world) = World::with_postgres() {
-        a_token_is_burnt_only_if_it_was_committed(&world);
+    if let Some(setup) = TestServers::with_postgres() {
+        a_token_is_burnt_only_if_it_was_committed(&setup);
     }
 }
 
 #[test]
 fn paused_postgres_transaction_blocks_only_until_idle_timeout() {
-    let Some(world) = World::with_postgres() else { return };
-    let parameters = world.parameters();
+    let Some(setup) = TestServers::with_postgres() else { return };
+    let parameters = setup.parameters();
     let mut admin = postgres::Client::connect(&parameters, NoTls).unwrap();
     admin
         .batch_execute("ALTER SYSTEM SET idle_in_transaction_session_timeout = 3000")
@@ -69,8 +69,8 @@ fn paused_postgres_transaction_blocks_only_until_idle_timeout() {
 
 #[test]
 fn a_file_whose_writer_is_paused_is_waited_for_with_a_limit() {
-    let world = World::new();
-    let path = world.folder.0.join("report.csv");
+    let setup = TestServers::new();
+    let path = setup.folder.0.join("report.csv");
     wheellock_fence::file::replace(&path, 1, b"1", LIMIT).unwrap();
     let lock = std::fs::File::open(path.with_file_name("report.csv.fence/lock")).unwrap();
     lock.lock().unwrap();

@@ -95,13 +95,13 @@ impl Place {
 }
 
 /// Servers and a folder for one test.
-pub(crate) struct World {
+pub(crate) struct TestServers {
     pub(crate) server: Server,
     postgres: Option<Postgres>,
     pub(crate) folder: Folder,
 }
 
-impl World {
+impl TestServers {
     pub(crate) fn new() -> Self {
         Self { server: Server::start(), postgres: None, folder: Folder::new() }
     }
@@ -120,7 +120,7 @@ impl World {
         self.postgres.as_ref().unwrap().parameters()
     }
 
-    /// Every kind that this world has.
+    /// Every kind that these servers have.
     pub(crate) fn places(&self) -> Vec<Place> {
         match &self.postgres {
             Some(postgres) => {

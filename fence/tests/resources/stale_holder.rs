@@ -8,11 +8,11 @@ use wheellock_fixture::TestProcess;
 
 use crate::LIMIT;
 use crate::child::{Task, command};
-use crate::kinds::{LEASE, LOCK, Place, World};
+use crate::kinds::{LEASE, LOCK, Place, TestServers};
 
 /// What the first holder says of its write, and what the resource has in the end.
-fn wake_a_paused_holder(world: &World, place: &Place, fenced: bool) -> (String, String) {
-    let url = world.server.url();
+fn wake_a_paused_holder(setup: &TestServers, place: &Place, fenced: bool) -> (String, String) {
+    let url = setup.server.url();
     let mut resource = place.open();
     let mut command = command(place, &Task::Write { url: &url, fenced });
     let (first, mut input, lines) = TestProcess::spawn_for_talk(&mut command);
@@ -39,41 +39,41 @@ fn wake_a_paused_holder(world: &World, place: &Place, fenced: bool) -> (String, 
     (said, resource.read())
 }
 
-fn a_paused_holder_is_refused(world: &World) {
-    for place in world.places() {
-        let (said, text) = wake_a_paused_holder(world, &place, true);
+fn a_paused_holder_is_refused(setup: &TestServers) {
+    for place in setup.places() {
+        let (said, text) = wake_a_paused_holder(setup, &place, true);
         assert!(said.starts_with("stale: "), "{place:?}: {said}");
         assert_eq!(text, "of the newer holder, again", "{place:?}");
     }
 }
 
-fn without_a_fence_it_writes(world: &World) {
-    for place in world.places() {
-        let (said, text) = wake_a_paused_holder(world, &place, false);
+fn without_a_fence_it_writes(setup: &TestServers) {
+    for place in setup.places() {
+        let (said, text) = wake_a_paused_holder(setup, &place, false);
         assert_eq!((&*said, &*text), ("written", "of the paused holder"), "{place:?}");
     }
 }
 
 #[test]
 fn a_paused_holder_is_refused_by_sqlite_redis_and_files() {
-    a_paused_holder_is_refused(&World::new());
+    a_paused_holder_is_refused(&TestServers::new());
 }
 
 #[test]
 fn paused_holder_without_fence_overwrites_sqlite_redis_files() {
-    without_a_fence_it_writes(&World::new());
+    without_a_fence_it_writes(&TestServers::new());
 }
 
 #[test]
 fn a_paused_holder_is_refused_by_postgresql() {
-    if let Some(world) = World::with_postgres() {
-        a_paused_holder_is_refused(&world);
+    if let Some(setup) = TestServers::with_postgres() {
+        a_paused_holder_is_refused(&setup);
     }
 }
 
 #[test]
 fn without_a_fence_a_paused_holder_overwrites_postgresql() {
-    if let Some(world) = World::with_postgres() {
-        without_a_fence_it_writes(&world);
+    if let Some(setup) = TestServers::with_postgres() {
+        without_a_fence_it_writes(&setup);
     }
 }

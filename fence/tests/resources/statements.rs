@@ -10,7 +10,7 @@ use wheellock_fence::{FenceError, file, sql, sqlite};
 use wheellock_fixture::{Cluster, Reply, Server};
 
 use crate::LIMIT;
-use crate::kinds::{Folder, NAME, World};
+use crate::kinds::{Folder, NAME, TestServers};
 
 const TOO_LARGE: u64 = 1 << 63;
 
@@ -154,8 +154,8 @@ fn only_the_check_of_the_fence_makes_an_error_a_stale_token() {
     assert!(!sqlite::is_stale(&error), "{error}");
     let transaction = database.transaction().unwrap();
     assert!(!sqlite::is_stale(&transaction.execute("no statement", []).unwrap_err()));
-    let Some(world) = World::with_postgres() else { return };
-    let mut client = postgres::Client::connect(&world.parameters(), NoTls).unwrap();
+    let Some(setup) = TestServers::with_postgres() else { return };
+    let mut client = postgres::Client::connect(&setup.parameters(), NoTls).unwrap();
     let check = "CREATE TABLE t (v integer CONSTRAINT positive CHECK (v > 0))";
     client.batch_execute(check).unwrap();
     let error = client.execute("INSERT INTO t VALUES (-1)", &[]).unwrap_err();
@@ -233,8 +233,8 @@ fn a_link_in_the_fence_is_not_followed() {
 
 #[test]
 fn postgres_raise_on_old_snapshot_fails_and_succeeds_on_retry() {
-    let Some(world) = World::with_postgres() else { return };
-    let connect = || postgres::Client::connect(&world.parameters(), NoTls).unwrap();
+    let Some(setup) = TestServers::with_postgres() else { return };
+    let connect = || postgres::Client::connect(&setup.parameters(), NoTls).unwrap();
     let (mut first, mut second) = (connect(), connect());
     first.batch_execute(sql::CREATE_TABLE).unwrap();
     let isolation = postgres::IsolationLevel::RepeatableRead;

@@ -3,13 +3,13 @@
 use std::sync::Mutex;
 use std::thread;
 
-use crate::kinds::World;
+use crate::kinds::TestServers;
 
 const WRITERS: u64 = 4;
 const ROUNDS: u64 = 25;
 
-fn the_newest_token_wins(world: &World) {
-    for place in world.places() {
+fn the_newest_token_wins(setup: &TestServers) {
+    for place in setup.places() {
         drop(place.open());
         let newest = Mutex::new(0);
         thread::scope(|scope| {
@@ -38,12 +38,12 @@ fn the_newest_token_wins(world: &World) {
 
 #[test]
 fn the_newest_token_wins_in_sqlite_redis_and_files() {
-    the_newest_token_wins(&World::new());
+    the_newest_token_wins(&TestServers::new());
 }
 
 #[test]
 fn the_newest_token_wins_in_postgresql() {
-    if let Some(world) = World::with_postgres() {
-        the_newest_token_wins(&world);
+    if let Some(setup) = TestServers::with_postgres() {
+        the_newest_token_wins(&setup);
     }
 }

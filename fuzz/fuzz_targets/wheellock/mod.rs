@@ -42,8 +42,8 @@ pub(crate) mod store {
 
         pub(crate) mod resp {
             pub(crate) mod decode;
+            pub(crate) mod hash_slot;
             pub(crate) mod redirect;
-            pub(crate) mod slot;
         }
 
         pub(crate) mod sentinel {

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::ops::KEPT;
-use crate::ops::client_record::record_key;
+use crate::ops::client_record::client_record_key;
 use crate::ops::revoke::Revoke;
 
 /// The result of a request to release a lock, from [`Lock::ask`](crate::Lock::ask).
@@ -64,7 +64,7 @@ pub(crate) fn ask(core: &Arc<ClientCore>, name: &LockName, reason: &str) -> Resu
         }
         let hears = match OwnerText::parse(&holder.owner) {
             Some(owner) => {
-                let revoke = Revoke::new(record_key(owner.client), name, Some(reason));
+                let revoke = Revoke::new(client_record_key(owner.client), name, Some(reason));
                 core.ask(&revoke, name)? > 0
             }
             None => false,

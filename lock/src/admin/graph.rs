@@ -17,7 +17,7 @@ use crate::model::owner::OwnerText;
 use crate::model::sync::{Parker, pass_until};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_graph::{LockOwner, LongWait, Need, WaitId};
-use crate::ops::client_record::record_key;
+use crate::ops::client_record::client_record_key;
 use crate::ops::revoke::Revoke;
 use crate::store::retry::RetryLimit;
 
@@ -147,7 +147,7 @@ pub(crate) fn wait_graph(core: &Arc<ClientCore>, pattern: &str) -> Result<WaitGr
         locks.push(status?);
     }
     let mut clients = BTreeSet::new();
-    let prefix = record_key("");
+    let prefix = client_record_key("");
     let mut pages = KeyPages::new(&core, format!("{prefix}*"));
     while let Some(page) = pages.next(&core) {
         let keys = page?.into_iter();
@@ -194,7 +194,7 @@ pub(crate) fn wait_graph_of(
         let in_cycles: BTreeSet<&String> = cycles.values().flatten().map(|id| &id.client).collect();
         let mut are_asked = true;
         for client in in_cycles {
-            let ask = Revoke::name_waits(record_key(client));
+            let ask = Revoke::name_waits(client_record_key(client));
             match core.ask(&ask, &LockName::any()) {
                 // A user that only reads cannot ask. Two readings a second apart are then enough: a
                 // client rewrites its record as soon as a wait in the record ends.

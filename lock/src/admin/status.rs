@@ -20,7 +20,7 @@ use crate::model::owner::OwnerText;
 use crate::model::serialize::{finite_millis, known_millis};
 use crate::model::wait::{Wait, WaitSpec};
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::ops::client_record::{ReadRecord, Record, record_key};
+use crate::ops::client_record::{ClientRecord, ReadClientRecord, client_record_key};
 use crate::ops::inspect::{Inspect, Inspected};
 use crate::ops::recognize::{Content, is_owner};
 use crate::ops::{KEPT, WRITE};
@@ -413,7 +413,7 @@ struct Clients<'a> {
     core: &'a ClientCore,
     name: &'a LockName,
     wait: WaitSpec<'a>,
-    known: BTreeMap<String, Option<Record>>,
+    known: BTreeMap<String, Option<ClientRecord>>,
 }
 
 impl Clients<'_> {
@@ -456,7 +456,7 @@ impl Clients<'_> {
         Ok(QueuedOwner { kind, label: record.map(|record| record.label), waits_for, owner })
     }
 
-    fn record_of(&mut self, owner: Option<OwnerText<'_>>) -> Result<Option<Record>, Error> {
+    fn record_of(&mut self, owner: Option<OwnerText<'_>>) -> Result<Option<ClientRecord>, Error> {
         let Some(owner) = owner else { return Ok(None) };
         if let Some(record) = self.known.get(owner.client) {
             return Ok(record.clone());
@@ -464,7 +464,7 @@ impl Clients<'_> {
         let record = if owner.client == self.core.id.to_string() {
             Some(self.own_record())
         } else if self.known.len() < MOST_RECORDS {
-            let read = ReadRecord(record_key(owner.client));
+            let read = ReadClientRecord(client_record_key(owner.client));
             match self.core.ask_within(&read, self.name, self.wait) {
                 // Another program's key, or a key that this user may not read: only the label is
                 // unknown.
@@ -481,9 +481,9 @@ impl Clients<'_> {
 
     /// The record of this client, built without the server, as the client need not have written the
     /// record yet.
-    fn own_record(&self) -> Record {
+    fn own_record(&self) -> ClientRecord {
         let age = self.core.now().saturating_duration_since(self.core.id.started());
-        Record {
+        ClientRecord {
             label: self.core.watchdog.context.client.label.to_string(),
             process: process::id(),
             age,
@@ -503,7 +503,7 @@ fn kind_of_holder(owner: &str, parsed: Option<OwnerText<'_>>) -> HolderKind {
 }
 
 /// Time since the owner was drawn.
-fn since(owner: Option<OwnerText<'_>>, record: Option<&Record>) -> Option<Duration> {
+fn since(owner: Option<OwnerText<'_>>, record: Option<&ClientRecord>) -> Option<Duration> {
     let (drawn, _) = owner?.drawn?;
     Some(record?.age.saturating_sub(drawn))
 }

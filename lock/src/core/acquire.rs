@@ -23,7 +23,7 @@ use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
 use crate::hold::hold::Hold;
-use crate::hold::named_acquires::{NamedAcquire, Turn};
+use crate::hold::named_acquires::{NamedAcquire, NamedTry};
 use crate::hold::registry::FoundHold;
 use crate::ledger::release::Release;
 use crate::model::kind::{Kind, Layout};
@@ -39,7 +39,7 @@ use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, SetCountReply};
 use crate::store::retry::{Answer, CallError, RetryPolicy, map_failure};
 use crate::waits::registry::Recipient;
-use crate::watchdog::BegunRelease;
+use crate::watchdog::CancellableRelease;
 
 /// Acquires the lock for `holder`, or re-enters the holder's hold. `None` if the time is over
 /// before a grant. `core` must be `spec.core()`.
@@ -280,7 +280,7 @@ impl<'a> LockRequest<'a> {
             core.watchdog.lose(hold, LostReason::Deleted);
             return Ok(false);
         };
-        hold.keep_token(token);
+        hold.get_or_set_token(token);
         Ok(true)
     }
 
@@ -350,7 +350,7 @@ enum QueueState<'a> {
     /// The owner is in the queue. A shutdown waits for this release.
     Inside {
         #[expect(dead_code, reason = "dropped when the owner has left")]
-        release: BegunRelease<'a>,
+        release: CancellableRelease<'a>,
     },
 }
 
@@ -393,17 +393,16 @@ impl<'a> LockTry<'a> {
         })
     }
 
-    /// Waits for the turn of this thread among the threads of the named owner, within the time of
-    /// the call.
-    fn take_turn(
+    /// Waits until no other thread of the named owner tries, within the time of the call.
+    fn begin_try(
         &self,
         named: &'a NamedAcquire<'a>,
         policy: &RetryPolicy<'_>,
-    ) -> Result<Turn<'a>, Error> {
+    ) -> Result<NamedTry<'a>, Error> {
         let core = self.request.core;
         loop {
-            if let Some(turn) = named.take_turn() {
-                return Ok(turn);
+            if let Some(named_try) = named.begin_try() {
+                return Ok(named_try);
             }
             if core.now() >= policy.deadline || policy.is_ended() {
                 return Err(unanswered(core, None));
@@ -433,7 +432,7 @@ impl<'a> LockTry<'a> {
             self.queue = QueueState::Perhaps;
         }
         let result = core.call_with_policy_at(now, &acquire, policy);
-        self.record(policy, &result);
+        self.note_result(policy, &result);
         let is_unsent = result.as_ref().is_err_and(|error| error.failure.is_unsent());
         if is_unsent && matches!(self.queue, QueueState::Perhaps) {
             // The owner is in no queue.
@@ -442,8 +441,8 @@ impl<'a> LockTry<'a> {
         map_failure(result, &acquire, &self.id.name)
     }
 
-    /// Records the possible traces on the server of a call within `policy`.
-    pub(crate) fn record<R>(
+    /// Notes the possible traces on the server of a call within `policy`.
+    pub(crate) fn note_result<R>(
         &mut self,
         policy: &RetryPolicy<'_>,
         result: &Result<Answer<R>, CallError>,
@@ -451,7 +450,7 @@ impl<'a> LockTry<'a> {
         // The policy of a last try may end a little after the wait. For the roll-back the end of
         // the wait counts.
         let due = self.request.wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
-        self.traces.record(due, result);
+        self.traces.note_result(due, result);
     }
 
     /// The server has granted the lock. Unless [`granted`](Self::granted) follows, the grant is
@@ -499,7 +498,7 @@ impl<'a> LockTry<'a> {
             Some(since) => hold.started_at(since),
         });
         if let Some(token) = token {
-            hold.keep_token(token);
+            hold.get_or_set_token(token);
         }
         // Before the clock is read: if the clock panics, the guard releases the hold.
         let guard = request.guard(Arc::clone(&hold));
@@ -546,10 +545,10 @@ impl Try for LockTry<'_> {
         mut now: Instant,
     ) -> Result<TryAnswer<RawGuard>, Error> {
         let LockRequest { core, lease, .. } = self.request;
-        // 1. Threads of one named owner try in turns. A grant to another of these threads is this
+        // 1. Threads of one named owner try one by one. A grant to another of these threads is this
         //    thread's own hold, or the write hold under which this thread reads.
-        let turn = self.named.map(|named| self.take_turn(named, policy)).transpose()?;
-        if turn.is_some() {
+        let named_try = self.named.map(|named| self.begin_try(named, policy)).transpose()?;
+        if named_try.is_some() {
             if let Some(guard) = self.request.reuse()? {
                 return Ok(TryAnswer::Granted(guard, WakeHint::Wait));
             }
@@ -582,7 +581,7 @@ impl Try for LockTry<'_> {
             _ if lease.watched => WakeHint::Wait,
             _ => WakeHint::WaitFor(lease.lease.duration()),
         };
-        // 5. The hold. It is in the registry before the turn ends.
+        // 5. The hold. It is in the registry before the try ends.
         self.granted(answer.sent_at, token).map(|guard| TryAnswer::Granted(guard, hint))
     }
 

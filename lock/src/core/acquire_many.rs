@@ -41,14 +41,14 @@ pub(crate) fn acquire_many(
         return Ok(ManyAcquired::Answered { guards: Vec::new(), busy: Vec::new() });
     };
     first.check_watchdog()?;
-    // 2. The call. Each try records the call's possible traces on the server.
+    // 2. The call. Each try notes the call's possible traces on the server.
     let holds = tries.iter().map(LockTry::hold).collect();
     let operation = AcquireMany { holds, lease: first.lease().lease, all_or_none };
     let now = core.now();
     let policy = core.policy_at(now, wait, RetryLimit::UntilAnswered);
     let result = core.call_with_policy_at(now, &operation, &policy);
     for lock_try in &mut tries {
-        lock_try.record(&policy, &result);
+        lock_try.note_result(&policy, &result);
     }
     let Answer { reply: Busy(busy), sent_at, .. } = match result {
         Ok(answer) => answer,

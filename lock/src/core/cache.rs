@@ -22,7 +22,7 @@ use crate::hold::hold::Hold;
 use crate::hold::revocation::Revocation;
 use crate::model::name::LockName;
 use crate::ops::acquire::HoldingOwner;
-use crate::ops::client_record::record_key;
+use crate::ops::client_record::client_record_key;
 use crate::ops::revoke::{RevocationRequest, Revoke};
 use crate::store::retry::RetryPolicy;
 use crate::waits::registry::{Recipient, WaitRegistry};
@@ -86,7 +86,7 @@ pub(crate) fn ask_holder(
         return;
     }
     *asked = Some(AskedHolder { holder, at });
-    let revoke = Revoke::new(record_key(holder.client.hyphenated()), name, None);
+    let revoke = Revoke::new(client_record_key(holder.client.hyphenated()), name, None);
     drop(core.call_with_policy(&revoke, &policy.of_one_attempt()));
 }
 

@@ -272,7 +272,7 @@ impl ClientCore {
         let answer = call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
             self.store.run_id(name.as_str(), timeout, generation)
         });
-        self.watchdog.settle_owed();
+        self.watchdog.settle_replies();
         answer
             .map(|answer| answer.reply)
             .map_err(|error| error.failure.into_error_without_name("run id"))
@@ -367,7 +367,7 @@ impl ClientCore {
         let answer = call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
             self.store.run_on(server, operation, timeout, generation)
         });
-        self.watchdog.settle_owed();
+        self.watchdog.settle_replies();
         answer
     }
 
@@ -388,7 +388,7 @@ impl ClientCore {
     ) -> Result<Answer<O::Reply>, CallError> {
         let answer = call(&self.store, &*self.clock, operation, policy, now);
         // The call has also read the unread replies of dropped guards on its connection.
-        self.watchdog.settle_owed();
+        self.watchdog.settle_replies();
         answer
     }
 

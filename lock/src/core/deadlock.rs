@@ -29,7 +29,7 @@ use crate::model::owner::OwnerText;
 use crate::model::sync::{Mutex, TimedMutex};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_graph::{LockOwner, LongWait, Need, WaitGraph, WaitId};
-use crate::ops::client_record::{ReadRecord, record_key};
+use crate::ops::client_record::{ReadClientRecord, client_record_key};
 use crate::ops::inspect::Inspect;
 use crate::ops::long_waits::decode;
 use crate::ops::operation::Operation;
@@ -170,7 +170,7 @@ pub(crate) fn look_for_deadlocks(
     for client in clients.iter().filter(|client| **client != own_client) {
         let Some(policy) = policy() else { break };
         // The next search repeats a lost message.
-        drop(ask(core, &Revoke::name_waits(record_key(client)), &LockName::any(), &policy));
+        drop(ask(core, &Revoke::name_waits(client_record_key(client)), &LockName::any(), &policy));
     }
     core.watchdog.record.name_waits();
     waits.look_at(core.now() + LOOK_INTERVAL);
@@ -217,7 +217,12 @@ pub(crate) fn read<'a>(
             return Ok(Some(look));
         }
         let Some(allowed) = policy() else { return Ok(None) };
-        let record = match ask(core, &ReadRecord(record_key(&client)), &LockName::any(), &allowed) {
+        let record = match ask(
+            core,
+            &ReadClientRecord(client_record_key(&client)),
+            &LockName::any(),
+            &allowed,
+        ) {
             // Another program's key, or a key that this user may not read.
             Err(Error::WrongType { .. }) => None,
             Err(error) if error.is_unreadable_key() => None,

@@ -16,7 +16,7 @@ pub(crate) fn token_of(core: &ClientCore, hold: &Arc<Hold>) -> Result<u64, Error
     // The server draws a token only while the owner holds the lock, so tokens grow in the order of
     // the holds, however late a token is drawn.
     if let Some(token) = draw(core, &hold.id())? {
-        return Ok(hold.keep_token(token));
+        return Ok(hold.get_or_set_token(token));
     }
     core.watchdog.lose(hold, LostReason::Deleted);
     Err(lost(hold, LostReason::Deleted))

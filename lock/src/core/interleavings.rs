@@ -65,7 +65,7 @@ fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) 
     WaitRequest { name, channel, mode, wait, retries, recipient: None, named: None, need: None }
 }
 
-struct World<'a> {
+struct Interleaving<'a> {
     core: &'a ClientCore,
     memory: &'a Memory,
     clock: &'a ManualClock,
@@ -77,7 +77,7 @@ struct World<'a> {
     progress: bool,
 }
 
-impl<'a> World<'a> {
+impl<'a> Interleaving<'a> {
     fn join(&self, thread: usize) -> Waiter<'a> {
         let watchdog = &self.core.watchdog;
         let recipient = Recipient { name: self.name, thread: Some(self.ids[thread]), watchdog };
@@ -134,7 +134,7 @@ impl<'a> World<'a> {
                 ThreadStage::Waits(waiter)
             }
             ThreadStage::Holds(hold) => {
-                if core.waits.hand_over(&hold, core.now()) {
+                if core.waits.give_to_first_waiter(&hold, core.now()) {
                     return ThreadStage::Idle;
                 }
                 hold.remove_guard(true);
@@ -209,7 +209,7 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
     let name = LockName::parse("a").unwrap();
     let channel = name.channel();
     let id = |_| thread::Builder::new().spawn(|| thread::current().id()).unwrap().join().unwrap();
-    let mut world = World {
+    let mut interleaving = Interleaving {
         core: &core,
         memory: &memory,
         clock: &clock,
@@ -222,14 +222,14 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
     let mut stages: Vec<ThreadStage<'_>> = (0..THREADS).map(|_| ThreadStage::Idle).collect();
     // 1. Steps in any order, and losses and pauses of the process between them.
     for _ in 0..STEPS {
-        match world.random.u8(..) {
-            0..4 => world.lose(),
+        match interleaving.random.u8(..) {
+            0..4 => interleaving.lose(),
             4..6 => clock.jump(Duration::from_secs(31)),
             6..16 => clock.jump(Duration::from_millis(1)),
             _ => {
-                let thread = world.random.usize(..THREADS);
+                let thread = interleaving.random.usize(..THREADS);
                 let stage = std::mem::replace(&mut stages[thread], ThreadStage::Idle);
-                stages[thread] = world.step(thread, stage, true);
+                stages[thread] = interleaving.step(thread, stage, true);
             }
         }
         let holders = stages.iter().filter(|stage| is_held(stage, &clock)).count();
@@ -241,8 +241,8 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
         let mut progress = false;
         for (thread, place) in stages.iter_mut().enumerate() {
             let stage = std::mem::replace(place, ThreadStage::Idle);
-            *place = world.step(thread, stage, false);
-            progress |= world.progress;
+            *place = interleaving.step(thread, stage, false);
+            progress |= interleaving.progress;
         }
         idle = if progress { 0 } else { idle + 1 };
         prop_assert!(idle < 20, "all wait for a poll");
@@ -278,7 +278,7 @@ fn handed_over(hand_over: HandOver, pauses: &[Duration]) -> Vec<bool> {
     let core = start(&clock, &memory, hand_over);
     let name = LockName::parse("a").unwrap();
     let channel = name.channel();
-    let world = World {
+    let interleaving = Interleaving {
         core: &core,
         memory: &memory,
         clock: &clock,
@@ -288,11 +288,11 @@ fn handed_over(hand_over: HandOver, pauses: &[Duration]) -> Vec<bool> {
         random: fastrand::Rng::with_seed(0),
         progress: true,
     };
-    let hold = world.ask(0).unwrap();
+    let hold = interleaving.ask(0).unwrap();
     let hand_over = |pause: &Duration| {
         clock.jump(*pause);
-        let mut waiter = world.join(0);
-        let is_given = core.waits.hand_over(&hold, clock.now());
+        let mut waiter = interleaving.join(0);
+        let is_given = core.waits.give_to_first_waiter(&hold, clock.now());
         let look = waiter.look(clock.now());
         assert_eq!(matches!(look, QueueLook::HandedOver(_)), is_given);
         is_given
@@ -335,7 +335,7 @@ impl SteppedClient {
         self.core.waits.join(&self.core.store, request)
     }
 
-    /// Begins a try, if the waiter has the turn. Returns the wakes of the try.
+    /// Begins a try, if the waiter may try. Returns the wakes of the try.
     fn begin_try(&self, waiter: &mut Waiter<'_>) -> Option<Wakes> {
         let now = self.clock.now();
         let QueueLook::Step(Step::Try(wakes)) = waiter.look(now) else { return None };
@@ -440,7 +440,7 @@ fn leader_after_a_hand_over_wakes_its_deputy_when_it_tries() {
     let now = client.clock.now();
     let hold = ask(&client.core, &client.name, LocalHolder::Guard).unwrap();
     let [mut first, mut leader, deputy] = [(); 3].map(|()| client.join(WaitMode::Exclusive));
-    assert!(client.core.waits.hand_over(&hold, now));
+    assert!(client.core.waits.give_to_first_waiter(&hold, now));
     assert!(matches!(first.look(now), QueueLook::HandedOver(_)));
     drop(first);
     client.core.watchdog.lose(&hold, LostReason::Deleted);

@@ -28,7 +28,7 @@ use crate::model::panics::catch_panic;
 use crate::model::sync::{Mutex, Parker, park};
 use crate::store::store::Store;
 use crate::waits::registry::WaitRegistry;
-use crate::watchdog::PendingReleases;
+use crate::watchdog::SharedLedger;
 
 /// The time between two publications, by the client's clock.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ pub(crate) struct Sources {
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) waits: Arc<WaitRegistry>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) releases: Arc<PendingReleases>,
+    pub(crate) releases: Arc<SharedLedger>,
     pub(crate) warned: Arc<WarningCounts>,
     /// A recorder that never returns must not keep the connections open.
     pub(crate) store: Weak<Store>,

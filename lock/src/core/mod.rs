@@ -17,20 +17,21 @@
 //! 5. `core/client_core.rs` and `store/retry.rs` send the operation until it is answered or the
 //!    time is over. `store/store.rs` selects memory, the server or the cluster.
 //! 6. `store/redis/node/node.rs` encodes the operation with a not-after (`node/request.rs`,
-//!    `resp/encode.rs`). `node/calls.rs` takes an idle connection (`node/pool.rs`), writes, and
+//!    `resp/encode.rs`). `node/call_pool.rs` takes an idle connection (`node/pool.rs`), writes, and
 //!    reads until the reply is complete (`node/call_connection.rs`, `net/connection.rs`,
 //!    `resp/decode.rs`), within the deadline.
 //! 7. `node/request.rs` classifies the reply, and the operation decodes it.
 //! 8. The server has granted the lock: a `Hold` (`hold/hold.rs`) enters the registry and
 //!    `watchdog/watchdog.rs`, whose `scheduler.rs` puts the hold on the wheel at a time that
-//!    `schedule.rs` selects. `core/raw_guard.rs` is the body of the guard that the caller gets.
+//!    `renewal_schedule.rs` selects. `core/raw_guard.rs` is the body of the guard that the caller
+//!    gets.
 //!
 //! # A wait
 //!
 //! If another thread of this client waits for the name or holds the lock, or the try was refused:
 //!
 //! 1. `core/wait.rs` joins the queue of the lock's channel (`waits/registry.rs`). `waits/queue.rs`
-//!    decides whose turn it is.
+//!    decides which thread tries.
 //! 2. If another thread of this client holds the lock, the thread parks, and usually receives the
 //!    hold by a hand-over (`waits/hand_over.rs`).
 //! 3. Otherwise the first thread of the queue takes the steps 4 to 8 of an acquire. If the server
@@ -59,11 +60,11 @@
 //! 2. `waits/hand_over.rs` hands the hold to the first waiter of the queue, if possible, and
 //!    nothing else happens. Otherwise `core/release.rs` counts the guard off the hold
 //!    (`hold/hold.rs`). After the last guard, the release enters the ledger
-//!    (`watchdog/pending_releases.rs`, `ledger/ledger.rs`), and `watchdog/endings.rs` removes the
+//!    (`watchdog/shared_ledger.rs`, `ledger/ledger.rs`), and `watchdog/endings.rs` removes the
 //!    hold from the wheel and the registry. From here on `is_held` is false. Nothing was sent yet.
 //! 3. `core/release.rs`: `unlock` sends the release by the steps 4 to 7 of an acquire. A drop does
 //!    not wait for the reply: `watchdog/settle.rs` sends the release through `Store::send_unread`,
-//!    and the thread that reads the reply leaves it in `store/owed.rs`.
+//!    and the thread that reads the reply leaves it in `store/unread.rs`.
 //! 4. `settle` in `watchdog/settle.rs` answers for every reply. After an acknowledgement the ledger
 //!    retains the release in `ledger/log.rs`, to send it again if another server takes over.
 //!    Otherwise the ledger queues the release for its server, whose renewal thread sends it.

@@ -33,7 +33,7 @@ impl NamedObject {
     /// The same object. Each use is an error if its keys, by `derive`, collide with the keys of
     /// another name of the client.
     pub(crate) fn sharing(mut self, derive: fn(&LockName) -> Arc<str>) -> Self {
-        self.name = self.name.and_then(|name| self.core.shared_keys.claim(name, derive));
+        self.name = self.name.and_then(|name| self.core.shared_keys.register(name, derive));
         self
     }
 

@@ -13,7 +13,7 @@ use crate::core::client_core::ClientCore;
 use crate::core::extend::extend;
 use crate::core::fencing::token_of;
 use crate::core::lost_future::LostFuture;
-use crate::core::release::{ReleaseInProgress, hand_over, unsent_release};
+use crate::core::release::{GuardRelease, hand_over, unsent_release};
 use crate::core::revocation_future::RevocationFuture;
 use crate::error::{Error, LostReason};
 use crate::events::wakers::{AwaitedEnd, WakerThread};
@@ -141,7 +141,7 @@ impl RawGuard {
         }
         self.extras().lost.get_or_init(|| {
             let (lost, listener) = self.hold.listen();
-            self.keep(listener);
+            self.set_listener(listener);
             lost
         })
     }
@@ -205,7 +205,7 @@ impl RawGuard {
     /// Notifies `listener`, once for each guard, if the hold is lost during the guard's life.
     pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) {
         if self.core.is_current() {
-            self.keep(self.hold.add_listener(listener));
+            self.set_listener(self.hold.add_listener(listener));
         } else {
             listener.on_lost(LostReason::Forked);
         }
@@ -228,7 +228,7 @@ impl RawGuard {
         }
     }
 
-    fn keep(&self, listener: Option<ListenerId>) {
+    fn set_listener(&self, listener: Option<ListenerId>) {
         if let Some(listener) = listener {
             // Set once: repeated calls at a guard return the same channel.
             let _first = self.extras().listener.set(listener);
@@ -332,14 +332,14 @@ impl RawGuard {
     /// Releases the guard without waiting: the hold is over at once, and the renewal worker sends
     /// the release.
     pub(crate) fn defer_release(self) -> Result<(), Error> {
-        self.begin_release().map(ReleaseInProgress::queue)
+        self.begin_release().map(GuardRelease::queue)
     }
 
     /// Ends the hold. The caller sends the release. An error if the hold was over.
-    pub(crate) fn begin_release(mut self) -> Result<ReleaseInProgress, Error> {
+    pub(crate) fn begin_release(mut self) -> Result<GuardRelease, Error> {
         self.released = true;
         self.check_home()?;
-        ReleaseInProgress::begin(&self.core, &self.hold, self.is_watched())
+        GuardRelease::begin(&self.core, &self.hold, self.is_watched())
     }
 
     /// Whether a batch may carry the release: the guard is the last guard of a plain lock, and
@@ -383,7 +383,7 @@ impl RawGuard {
 
     /// The begun release. `None` if another thread has the hold now, or the hold waits for the next
     /// acquire.
-    fn hand_over_or_begin(&self) -> Result<Option<ReleaseInProgress>, Error> {
+    fn hand_over_or_begin(&self) -> Result<Option<GuardRelease>, Error> {
         self.check_home()?;
         let is_reused = match self.reuse {
             Reuse::Never => false,
@@ -395,7 +395,7 @@ impl RawGuard {
         if is_reused {
             return Ok(None);
         }
-        ReleaseInProgress::begin(&self.core, &self.hold, self.is_watched()).map(Some)
+        GuardRelease::begin(&self.core, &self.hold, self.is_watched()).map(Some)
     }
 
     /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these

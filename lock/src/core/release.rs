@@ -2,7 +2,7 @@
 //!
 //! A release begins with the end of the hold for everything in this process, before the first byte
 //! is sent. Then the caller sends the release, and waits for the reply in
-//! [`ReleaseInProgress::send`] but not in [`ReleaseInProgress::send_on_drop`]; or the renewal
+//! [`GuardRelease::send`] but not in [`GuardRelease::send_on_drop`]; or the renewal
 //! worker sends the release. Each release without an acknowledgement is queued with the watchdog,
 //! until the server has acknowledged the release or the hold's lease has expired.
 //!
@@ -32,9 +32,9 @@ use crate::store::retry::{Answer, CallError, RetryLimit};
 use crate::watchdog::SendLimit;
 use crate::watchdog::settle::{NotReleased, classify_release};
 
-/// A guard is gone, and the server is still to be notified.
+/// What the server is still to be told after the end of a guard.
 #[derive(Debug)]
-enum PendingRelease {
+enum ServerUpdate {
     /// The number of remaining guards.
     Count(u32),
     /// The last guard is gone. The hold would have been valid until `valid_until`.
@@ -62,7 +62,7 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
     // The time of this holder, which ends here, and the holder's label. Read before the next holder
     // replaces both.
     let (held_for, label) = (hold.held_for(now), hold.metrics_label());
-    if !core.waits.hand_over(hold, now) {
+    if !core.waits.give_to_first_waiter(hold, now) {
         return false;
     }
     if let Some(label) = label {
@@ -84,8 +84,8 @@ pub(crate) fn end_hold(
     Ok(())
 }
 
-/// A server's answer to a release.
-pub(crate) struct AnsweredRelease {
+/// What a server's answer says about the releases of a request.
+pub(crate) struct ReleaseOutcome {
     pub(crate) verdict: Result<(), NotReleased>,
     /// How many subscribers the message has reached, if the server reports the number.
     receivers: Option<u32>,
@@ -97,14 +97,14 @@ pub(crate) struct AnsweredRelease {
 
 /// Sends `operation`, which releases `releases`, and settles them by the answer. `name` is their
 /// first name. `in_time`: whether the holds would still be valid at this time.
-pub(crate) fn send_releases(
+pub(crate) fn send_and_settle(
     core: &ClientCore,
     releases: &[ReleaseNo],
     operation: &ReleaseOp,
     name: &LockName,
     (timeout, limit): (Duration, RetryLimit),
     in_time: impl FnOnce(Instant) -> bool,
-) -> Result<AnsweredRelease, Error> {
+) -> Result<ReleaseOutcome, Error> {
     let sent_at = core.now();
     match core.call_within(operation, timeout, limit) {
         Ok(answer) => {
@@ -113,7 +113,7 @@ pub(crate) fn send_releases(
             let now = core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
             let Released { found, receivers, each, .. } = answer.reply;
             let verdict = classify_release(found, has_copies, in_time(now));
-            Ok(AnsweredRelease { verdict, receivers, each, has_copies, answered_at: now })
+            Ok(ReleaseOutcome { verdict, receivers, each, has_copies, answered_at: now })
         }
         Err(CallError { failure, late_copy_deadline }) => {
             let has_copies = late_copy_deadline.is_some();
@@ -134,7 +134,7 @@ pub(crate) fn send_releases(
             }
             let verdict = Ok(());
             let (each, answered_at) = (Vec::new(), now);
-            Ok(AnsweredRelease { verdict, receivers: None, each, has_copies, answered_at })
+            Ok(ReleaseOutcome { verdict, receivers: None, each, has_copies, answered_at })
         }
     }
 }
@@ -203,14 +203,14 @@ pub(crate) fn unsent_release() -> Error {
 /// A guard is gone, and the server is still to be notified. If this value is dropped before, as
 /// when the clock panics, the renewal worker ends and releases the hold.
 #[derive(Debug)]
-pub(crate) struct ReleaseInProgress {
+pub(crate) struct GuardRelease {
     core: Arc<ClientCore>,
     hold: Arc<Hold>,
     /// `None` once the server was notified, or the release was queued.
-    pending: Option<PendingRelease>,
+    pending: Option<ServerUpdate>,
 }
 
-impl ReleaseInProgress {
+impl GuardRelease {
     /// Removes one guard of `hold`, for everything in this process. An error if the hold was over
     /// before.
     pub(crate) fn begin(
@@ -225,11 +225,11 @@ impl ReleaseInProgress {
             // hold is not lost.
             core.check(&hold)
                 .or_else(|lost| if hold.is_released() { Ok(()) } else { Err(lost) })?;
-            return Ok(Self { core, hold, pending: Some(PendingRelease::Count(left)) });
+            return Ok(Self { core, hold, pending: Some(ServerUpdate::Count(left)) });
         }
         let (releases, valid_until) = (&core.watchdog.releases, hold.valid_until());
         let no = releases.begin(releases.of_hold(&hold).ending(&hold, valid_until));
-        let pending = |waited_for| Some(PendingRelease::Release { no, valid_until, waited_for });
+        let pending = |waited_for| Some(ServerUpdate::Release { no, valid_until, waited_for });
         // Before the clock is read.
         let mut release = Self { core, hold, pending: pending(false) };
         let Self { core, hold, .. } = &release;
@@ -275,7 +275,7 @@ impl ReleaseInProgress {
     /// earlier drop has waited for the server in vain.
     pub(crate) fn send_on_drop(&mut self) -> Result<(), Error> {
         self.finish(|release, pending| {
-            let PendingRelease::Release { no, waited_for, .. } = *pending else {
+            let ServerUpdate::Release { no, waited_for, .. } = *pending else {
                 // The server's count stays one too high. The last release ignores the count, and
                 // the next nested acquire corrects it.
                 return Ok(());
@@ -302,7 +302,7 @@ impl ReleaseInProgress {
     /// Runs `action`. If `action` panics, `pending` stays, and the worker sends the release.
     fn finish(
         &mut self,
-        action: impl FnOnce(&Self, &PendingRelease) -> Result<(), Error>,
+        action: impl FnOnce(&Self, &ServerUpdate) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let sent = self.pending.as_ref().map_or(Ok(()), |pending| action(self, pending));
         self.pending = None;
@@ -311,20 +311,18 @@ impl ReleaseInProgress {
 
     fn wait(
         &self,
-        pending: &PendingRelease,
+        pending: &ServerUpdate,
         timeout: Duration,
         limit: RetryLimit,
     ) -> Result<(), Error> {
         let Self { core, hold, .. } = self;
         let (no, valid_until, waited_for) = match *pending {
-            PendingRelease::Count(count) => return self.send_count(count, timeout, limit),
-            PendingRelease::Release { no, valid_until, waited_for } => {
-                (no, valid_until, waited_for)
-            }
+            ServerUpdate::Count(count) => return self.send_count(count, timeout, limit),
+            ServerUpdate::Release { no, valid_until, waited_for } => (no, valid_until, waited_for),
         };
         let operation = self.operation(no, core.now());
         let in_time = |now| valid_until.is_some_and(|end| now < end);
-        let sent = send_releases(core, &[no], &operation, &hold.name, (timeout, limit), in_time);
+        let sent = send_and_settle(core, &[no], &operation, &hold.name, (timeout, limit), in_time);
         if waited_for {
             let receivers = sent.as_ref().ok().and_then(|released| released.receivers);
             core.waits.release_ends(&core.store, hold, receivers);
@@ -332,8 +330,8 @@ impl ReleaseInProgress {
         sent?.verdict.map_err(|not_released| not_released_error(hold, not_released))
     }
 
-    fn defer(&self, pending: &PendingRelease) {
-        if let PendingRelease::Release { no, waited_for, .. } = *pending {
+    fn defer(&self, pending: &ServerUpdate) {
+        if let ServerUpdate::Release { no, waited_for, .. } = *pending {
             self.core.watchdog.releases.queue(no, self.core.now());
             if waited_for {
                 self.core.waits.release_ends(&self.core.store, &self.hold, None);
@@ -372,8 +370,8 @@ impl ReleaseInProgress {
         Arc::clone(&self.core)
     }
 
-    /// The slot of the lock. One request may touch the keys of one slot.
-    pub(crate) fn slot(&self) -> u16 {
+    /// The hash slot of the lock. One request may touch the keys of one slot.
+    pub(crate) fn hash_slot(&self) -> u16 {
         self.core.store.hash_slot(self.hold.name.as_str()).0
     }
 }
@@ -383,7 +381,7 @@ pub(crate) struct ReleaseBatch {
     core: Arc<ClientCore>,
     first: LockName,
     /// If the batch is dropped unsent, as when the clock panics, these releases finish themselves.
-    releases: Vec<ReleaseInProgress>,
+    releases: Vec<GuardRelease>,
     nos: Vec<ReleaseNo>,
     operation: ReleaseOp,
     parts: Vec<BatchedRelease>,
@@ -400,12 +398,12 @@ struct BatchedRelease {
 impl ReleaseBatch {
     /// Makes a batch. Returns `releases` as an error if they are to be sent one by one: there is
     /// only one, or a release leaves another guard.
-    pub(crate) fn of(releases: Vec<ReleaseInProgress>) -> Result<Self, Vec<ReleaseInProgress>> {
+    pub(crate) fn of(releases: Vec<GuardRelease>) -> Result<Self, Vec<GuardRelease>> {
         let [first, _, ..] = releases.as_slice() else { return Err(releases) };
         let (core, name) = (Arc::clone(&first.core), first.hold.name.clone());
         let (mut nos, mut holds, mut parts) = (Vec::new(), Vec::new(), Vec::new());
-        for ReleaseInProgress { hold, pending, .. } in &releases {
-            let &Some(PendingRelease::Release { no, valid_until, waited_for }) = pending else {
+        for GuardRelease { hold, pending, .. } in &releases {
+            let &Some(ServerUpdate::Release { no, valid_until, waited_for }) = pending else {
                 return Err(releases);
             };
             nos.push(no);
@@ -432,7 +430,7 @@ impl ReleaseBatch {
         sent
     }
 
-    /// As [`ReleaseInProgress::send_on_drop`].
+    /// As [`GuardRelease::send_on_drop`].
     pub(crate) fn send_on_drop(mut self) -> Result<(), Error> {
         let (core, name) = (&self.core, &self.first);
         let is_waited_for = self.parts.iter().any(|part| part.waited_for);
@@ -454,9 +452,9 @@ impl ReleaseBatch {
     /// Waits for the answer, and returns the first error among the verdicts.
     fn wait(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         let Self { core, first, nos, operation, parts, .. } = self;
-        let sent = send_releases(core, nos, operation, first, (timeout, limit), |_| true);
+        let sent = send_and_settle(core, nos, operation, first, (timeout, limit), |_| true);
         self.end();
-        let AnsweredRelease { each, has_copies, answered_at, .. } = sent?;
+        let ReleaseOutcome { each, has_copies, answered_at, .. } = sent?;
         parts.iter().zip(each).try_for_each(|(BatchedRelease { hold, valid_until, .. }, found)| {
             let in_time = valid_until.is_some_and(|end| answered_at < end);
             classify_release(found, has_copies, in_time)
@@ -488,9 +486,9 @@ fn not_released_error(hold: &Arc<Hold>, not_released: NotReleased) -> Error {
     }
 }
 
-impl Drop for ReleaseInProgress {
+impl Drop for GuardRelease {
     fn drop(&mut self) {
-        if let Some(PendingRelease::Release { no, .. }) = self.pending
+        if let Some(ServerUpdate::Release { no, .. }) = self.pending
             && self.core.is_current()
         {
             self.core.watchdog.end_in_background(&self.hold, Some(no));

@@ -219,8 +219,8 @@ fn checked_name(
 ) -> Result<LockName, Error> {
     let name = prefix.name(name)?;
     match kind {
-        Kind::Fair => core.shared_keys.claim(name, LockName::queue),
-        Kind::Fenced => core.shared_keys.claim(name, LockName::token),
+        Kind::Fair => core.shared_keys.register(name, LockName::queue),
+        Kind::Fenced => core.shared_keys.register(name, LockName::token),
         _ => Ok(name),
     }
 }

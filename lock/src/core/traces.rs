@@ -31,8 +31,8 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Records the result of a try, which was to be answered by `due`.
-    pub(crate) fn record<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
+    /// Notes the result of a try, which was to be answered by `due`.
+    pub(crate) fn note_result<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
         let copies = match result {
             Ok(answer) => answer.late_copy_deadline,
             Err(error) => error.late_copy_deadline,

@@ -15,8 +15,8 @@
 //! hand-overs.
 //!
 //! A wait returns `None` only after an answer: since the wait began, the server has refused a try
-//! of the queue, or this client held the lock. Otherwise the wait returns the leader's error, or an
-//! error that there was no answer.
+//! of the queue, or this client held the lock. Otherwise the wait returns the delegate's error, or
+//! an error that there was no answer.
 //!
 //! [`WaitQueue`]: crate::waits::queue::WaitQueue
 
@@ -151,7 +151,7 @@ enum QueueLook {
 #[derive(Clone, Copy, Debug)]
 struct AnswerBy {
     /// When to request an answer, if none has arrived: after a quarter of the time. Many short
-    /// waits behind a sleeping leader so cost one attempt.
+    /// waits behind a sleeping delegate so cost one attempt.
     ask_at: Option<Instant>,
     /// How long to wait for the answer. A little beyond the deadline of a very short wait, as with
     /// a call.
@@ -259,13 +259,13 @@ impl Waiter<'_> {
                 return WaitAction::LookForDeadlocks;
             }
             match step {
-                // 4. This waiter leads the queue, and has a reason to try.
+                // 4. This waiter is the delegate, and has a reason to try.
                 Step::Try(wakes) if in_time => {
                     self.trying = Some((wakes, now));
                     return WaitAction::AskServer;
                 }
-                // 5. No answer after a quarter of the time: the leader tries now, for all. Without
-                //    an answer `None` would not be true.
+                // 5. No answer after a quarter of the time: the delegate tries now, for all.
+                //    Without an answer `None` would not be true.
                 Step::Sleep(_) if !heard && ask_at.is_some_and(|at| at <= now) => {
                     self.answer_by = Some(AnswerBy { ask_at: None, end: answer_end });
                     self.ask(now);
@@ -332,7 +332,7 @@ impl Waiter<'_> {
             waiters.answered();
             // The next waiter may have a reason to try, and have been asleep since before this
             // call.
-            waiters.unpark(waiters.queue.leader(now).filter(|leader| *leader != self.ticket));
+            waiters.unpark(waiters.queue.delegate(now).filter(|delegate| *delegate != self.ticket));
         });
         if self.request.mode != WaitMode::Polled {
             self.subscribe();
@@ -468,8 +468,8 @@ impl Waiter<'_> {
         }
         let step = waiters.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
-            // This waiter leads although waiters ahead are stuck, or after waiters have left
-            // without waking another. A deputy behind this waiter has to watch it now.
+            // This waiter is the delegate although waiters ahead are stuck, or after waiters have
+            // left without waking another. A deputy behind this waiter has to watch it now.
             let unwatched = waiters.queue.take_unwatched();
             if unwatched || waiters.queue.tickets().next() != Some(ticket) {
                 waiters.queue.to_wake(now).for_each(|ticket| waiters.unpark(Some(ticket)));
@@ -503,7 +503,7 @@ impl Waiter<'_> {
     fn ask(&self, now: Instant) {
         self.with_queue((), |waiters| {
             waiters.queue.ask(self.ticket, now);
-            waiters.unpark(waiters.queue.leader(now));
+            waiters.unpark(waiters.queue.delegate(now));
         });
     }
 

@@ -15,7 +15,7 @@ use crate::events::acquires::MetricsLabel;
 use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder};
 use crate::hold::listener::{HoldListener, LossSender};
 use crate::hold::revocation::Revocation;
-use crate::hold::state::{ColdFields, HoldState, ListenerId, Loss, TimerSlot};
+use crate::hold::state::{ColdFields, HoldState, ListenerId, Loss, WheelEntry};
 use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -151,7 +151,7 @@ impl Hold {
     ///
     /// Returns the listeners of the last holder, to be dropped with nothing locked. `None` if the
     /// hold may not change its holder without the server, or changed it `limit` times.
-    pub(crate) fn hand_over(
+    pub(crate) fn change_holder(
         &self,
         thread: Option<ThreadId>,
         lease: Lease,
@@ -166,7 +166,7 @@ impl Hold {
         if !may {
             return None;
         }
-        state.hand_over(thread, self.nanos_at(now));
+        state.set_holder(thread, self.nanos_at(now));
         self.long_reported.store(false, Ordering::Relaxed);
         Some(state.take_listeners())
     }
@@ -577,7 +577,7 @@ impl Hold {
 
     /// Sets the token, unless the hold has a token. Returns the token of the hold: all guards of a
     /// hold have the same token.
-    pub(crate) fn keep_token(&self, token: u64) -> u64 {
+    pub(crate) fn get_or_set_token(&self, token: u64) -> u64 {
         let mut state = self.state.lock();
         *state.cold.get_or_insert_default().fencing_token.get_or_insert(token)
     }
@@ -608,16 +608,16 @@ impl Hold {
     }
 
     /// The place on the watchdog's wheel.
-    pub(crate) fn timer_slot(&self) -> TimerSlot {
-        self.state.lock().timer_slot
+    pub(crate) fn wheel_entry(&self) -> WheelEntry {
+        self.state.lock().wheel_entry
     }
 
     /// Changes the place on the watchdog's wheel. `change` must not call this hold.
-    pub(crate) fn change_timer_slot<R>(&self, change: impl FnOnce(&mut TimerSlot) -> R) -> R {
-        change(&mut self.state.lock().timer_slot)
+    pub(crate) fn change_wheel_entry<R>(&self, change: impl FnOnce(&mut WheelEntry) -> R) -> R {
+        change(&mut self.state.lock().wheel_entry)
     }
 
-    /// The form of an instant in its [`TimerSlot`].
+    /// The form of an instant in its [`WheelEntry`].
     pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
         let after = at.saturating_duration_since(self.granted_at());
         u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
@@ -925,7 +925,7 @@ mod tests {
             assert_eq!(hold.add_guard(Lease::new(SECOND * nested).unwrap(), false), Some(2));
             assert_eq!(hold.longest_lease().duration(), SECOND * nested.max(30));
             assert_eq!(hold.remove_guard(false), 1);
-            let listeners = hold.hand_over(None, lease, now(&hold), None);
+            let listeners = hold.change_holder(None, lease, now(&hold), None);
             assert_eq!(listeners.is_some(), is_handed_over);
         }
     }

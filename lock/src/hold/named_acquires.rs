@@ -1,7 +1,8 @@
 //! The present acquires of named owners. Several threads of one owner may acquire the same lock at
-//! the same time. They try at the server in turns, and a grant to one thread is the hold of all.
+//! the same time. They try at the server one after another, and a grant to one thread is the hold
+//! of all.
 //!
-//! A turn covers a try, not an acquire: in a queue of acquires a single try would wait behind a
+//! The order is of tries, not of acquires: in a queue of acquires a single try would wait behind a
 //! sleeping thread. The owner on the server is new for each hold, as for any holder.
 
 use crate::model::name::LockName;
@@ -17,18 +18,18 @@ struct NamedEntry {
     name: LockName,
     holder: LocalHolder,
     parker: Parker,
-    turn: TurnState,
+    try_state: TryState,
     /// Whether the owner was granted a hold of the name since the last
     /// [`NamedAcquire::take_new_hold`].
     has_new_hold: bool,
 }
 
-/// The progress of an acquire with its turn to try at the server.
+/// The progress of an acquire with its try at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TurnState {
+enum TryState {
     Idle,
     Awaited,
-    Taken,
+    Running,
 }
 
 impl NamedEntry {
@@ -46,7 +47,7 @@ impl NamedAcquires {
             name,
             holder,
             parker: parker.clone(),
-            turn: TurnState::Idle,
+            try_state: TryState::Idle,
             has_new_hold: false,
         });
         Some(NamedAcquire { all: self, parker })
@@ -72,7 +73,7 @@ pub(crate) struct NamedAcquire<'a> {
 
 impl NamedAcquire<'_> {
     /// Unparked when the owner has a new hold of the name, and when an [awaited
-    /// turn](Self::take_turn) is over.
+    /// try](Self::begin_try) is over.
     pub(crate) fn parker(&self) -> &Parker {
         &self.parker
     }
@@ -84,30 +85,31 @@ impl NamedAcquire<'_> {
         own.is_some_and(|own| std::mem::take(&mut all[own].has_new_hold))
     }
 
-    /// The turn to ask the server. `None` while another acquire of the owner and the name has the
-    /// turn: its end unparks this acquire. A grant is in the registry of holds before a turn ends.
-    pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
+    /// Begins a try at the server. `None` while another acquire of the owner and the name tries:
+    /// the end of that try unparks this acquire. A grant is in the registry of holds before a try
+    /// ends.
+    pub(crate) fn begin_try(&self) -> Option<NamedTry<'_>> {
         let mut all = self.all.0.lock();
         let own = self.index(&all)?;
         let NamedEntry { name, holder, .. } = &all[own];
         let is_taken =
-            |other: &NamedEntry| other.turn == TurnState::Taken && other.is_of(name, holder);
+            |other: &NamedEntry| other.try_state == TryState::Running && other.is_of(name, holder);
         if all.iter().any(is_taken) {
-            all[own].turn = TurnState::Awaited;
+            all[own].try_state = TryState::Awaited;
             return None;
         }
-        all[own].turn = TurnState::Taken;
-        Some(Turn(self))
+        all[own].try_state = TryState::Running;
+        Some(NamedTry(self))
     }
 
-    /// Another acquire may take the turn.
-    fn end_turn(&self) {
+    /// Another acquire may try.
+    fn end_try(&self) {
         let mut all = self.all.0.lock();
         let Some(own) = self.index(&all) else { return };
-        all[own].turn = TurnState::Idle;
+        all[own].try_state = TryState::Idle;
         let NamedEntry { name, holder, .. } = &all[own];
         let waits =
-            |other: &&NamedEntry| other.turn == TurnState::Awaited && other.is_of(name, holder);
+            |other: &&NamedEntry| other.try_state == TryState::Awaited && other.is_of(name, holder);
         all.iter().filter(waits).for_each(|other| other.parker.unpark());
     }
 
@@ -122,13 +124,13 @@ impl Drop for NamedAcquire<'_> {
     }
 }
 
-/// The turn of an acquire to try at the server. Dropping the value ends the turn.
+/// A try of a named owner at the server. Dropping the value ends the try.
 #[derive(Debug)]
-pub(crate) struct Turn<'a>(&'a NamedAcquire<'a>);
+pub(crate) struct NamedTry<'a>(&'a NamedAcquire<'a>);
 
-impl Drop for Turn<'_> {
+impl Drop for NamedTry<'_> {
     fn drop(&mut self) {
-        self.0.end_turn();
+        self.0.end_try();
     }
 }
 
@@ -138,20 +140,20 @@ mod tests {
     use crate::model::sync::is_unparked;
 
     #[test]
-    fn acquires_of_one_owner_and_name_take_turns_and_no_others() {
+    fn acquires_of_one_owner_and_name_try_one_after_another() {
         let all = NamedAcquires::default();
         let (name, other) = (LockName::parse("a").unwrap(), LockName::parse("b").unwrap());
         let begin = |name, owner| all.begin(name, &LocalHolder::named(owner)).unwrap();
         let (one, two) = (begin(&name, "task"), begin(&name, "task"));
         let others = [begin(&other, "task"), begin(&name, "another")];
-        let turn = one.take_turn().unwrap();
-        assert!(two.take_turn().is_none());
-        assert!(others.iter().all(|other| other.take_turn().is_some()));
+        let first = one.begin_try().unwrap();
+        assert!(two.begin_try().is_none());
+        assert!(others.iter().all(|other| other.begin_try().is_some()));
         assert!(!is_unparked(two.parker()));
-        drop(turn);
+        drop(first);
         assert!(is_unparked(two.parker()) && !is_unparked(one.parker()));
         assert!(others.iter().all(|other| !is_unparked(other.parker())));
-        assert!(two.take_turn().is_some());
+        assert!(two.begin_try().is_some());
         assert!(all.begin(&name, &LocalHolder::current_thread()).is_none());
         drop((one, two, others));
         assert!(all.0.lock().is_empty());

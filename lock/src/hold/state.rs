@@ -24,7 +24,7 @@ pub(crate) struct HoldState {
     pub(crate) lease: Lease,
     /// The longest requested lease: the server may retain the key for so long.
     pub(crate) longest: Lease,
-    pub(crate) timer_slot: TimerSlot,
+    pub(crate) wheel_entry: WheelEntry,
     /// Whether the server may retain the key after the end of validity.
     pub(crate) key_may_outlive_validity: bool,
     /// Whether the hold was released or lost.
@@ -88,7 +88,7 @@ pub(crate) struct ListenerId(u64);
 
 /// The place of a hold on the wheel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum TimerSlot {
+pub(crate) enum WheelEntry {
     /// Not on the wheel yet.
     Unscheduled,
     /// On the wheel, with the time of the next action, in nanoseconds after the start of the hold.
@@ -120,7 +120,7 @@ impl HoldState {
             watched: u32::from(watched),
             lease,
             longest: lease,
-            timer_slot: TimerSlot::Unscheduled,
+            wheel_entry: WheelEntry::Unscheduled,
             key_may_outlive_validity,
             is_over: false,
             count_unknown: false,
@@ -186,7 +186,7 @@ impl HoldState {
     }
 
     /// Makes `thread` the holder from `held_since` on; `None` stands for the thread with the guard.
-    pub(crate) fn hand_over(&mut self, thread: Option<ThreadId>, held_since: u64) {
+    pub(crate) fn set_holder(&mut self, thread: Option<ThreadId>, held_since: u64) {
         self.thread = thread;
         self.is_counted = false;
         let cold = self.cold.get_or_insert_default();

@@ -36,8 +36,8 @@ pub(crate) enum Stage {
     /// `RenewalWorker::unguarded`.
     Sending,
     /// The sender while writing the release. Then the reader of the reply, which no thread waits
-    /// for. The number of the release is in `Owed`, first in the list of the connection, then
-    /// beside the reply.
+    /// for. The number of the release is in `UnreadReleases`, first in the list of the connection,
+    /// then beside the reply.
     Unread,
     /// The thread of the server, when the release is due.
     Queued(ServerId),

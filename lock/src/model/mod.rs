@@ -24,7 +24,7 @@ pub(crate) mod wait_graph;
 pub(crate) mod wait_mode;
 
 // The wheel of the holds, and the wheel of a red lock's upkeep. Their tickers take part in the
-// tests of many schedules.
+// tests of many interleavings.
 #[cfg(all(test, wheellock_shuttle))]
 pub(crate) use crate::testing::modelled::timer::{
     BatchTimer, HashedWheelTimer, PeriodicTimeout, TimerKey,

@@ -230,7 +230,7 @@ impl Default for SharedKeys {
 impl SharedKeys {
     /// Records and returns the name. Returns [`Error::InvalidName`] if the client has used another
     /// name with the same derived key.
-    pub(crate) fn claim(
+    pub(crate) fn register(
         &self,
         name: LockName,
         derive: fn(&LockName) -> Arc<str>,
@@ -359,22 +359,22 @@ mod tests {
     #[test]
     fn second_name_of_a_key_is_refused_until_the_key_is_forgotten() {
         let keys = SharedKeys::default();
-        let claim = |name: &str| keys.claim(LockName::parse(name).unwrap(), LockName::queue);
-        assert!(claim("{x}").is_ok() && claim("{x}").is_ok());
-        let error = claim("x").unwrap_err();
+        let register = |name: &str| keys.register(LockName::parse(name).unwrap(), LockName::queue);
+        assert!(register("{x}").is_ok() && register("{x}").is_ok());
+        let error = register("x").unwrap_err();
         assert!(error.to_string().contains(r#""{x}""#), "{error}");
-        assert!(claim("x").is_err() && claim("{x}").is_ok());
+        assert!(register("x").is_err() && register("{x}").is_ok());
         // Another key replaces the key if both have one place. This is so for one key in 512, and
         // each client hashes otherwise: of many names, only the share is certain.
         let is_refused = |number: &u32| {
             let braced = format!("{{{number}}}");
-            assert!(claim(&braced).is_ok() && claim(&format!("{braced}:y")).is_ok());
-            claim(&number.to_string()).is_err()
+            assert!(register(&braced).is_ok() && register(&format!("{braced}:y")).is_ok());
+            register(&number.to_string()).is_err()
         };
         let refused = (0..100_000).filter(is_refused).count();
         assert!((99_000..100_000).contains(&refused), "{refused}");
         // However many names there are, none is refused without its other.
-        assert!((0..100_000).all(|number| claim(&format!("name-{number}")).is_ok()));
+        assert!((0..100_000).all(|number| register(&format!("name-{number}")).is_ok()));
     }
 
     #[test]

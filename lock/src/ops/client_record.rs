@@ -13,13 +13,13 @@ use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// The key of a client's record, and the channel of requests to this client, such as the release of
 /// a cached lock. The key has no prefix: readers know only the client's identity.
-pub(crate) fn record_key(client: impl fmt::Display) -> Arc<str> {
+pub(crate) fn client_record_key(client: impl fmt::Display) -> Arc<str> {
     Arc::from(format!("wheellock_client:{client}"))
 }
 
 /// Writes a client's record.
 #[derive(Clone, Debug)]
-pub(crate) struct WriteRecord {
+pub(crate) struct WriteClientRecord {
     pub(crate) key: Arc<str>,
     pub(crate) label: Arc<str>,
     pub(crate) process: u32,
@@ -43,7 +43,7 @@ pub(crate) fn value_field(owner: &str) -> String {
 
 static WRITE: Script = script!("client_record");
 
-impl Operation for WriteRecord {
+impl Operation for WriteClientRecord {
     /// When the record was written, in ms of the server's clock.
     type Reply = i64;
 
@@ -96,11 +96,11 @@ const WRITTEN: &str = "written";
 
 /// Reads a client's record.
 #[derive(Clone, Debug)]
-pub(crate) struct ReadRecord(pub(crate) Arc<str>);
+pub(crate) struct ReadClientRecord(pub(crate) Arc<str>);
 
 /// The content of a client's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct ClientRecord {
     pub(crate) label: String,
     pub(crate) process: u32,
     /// How long ago the client started, by the server's clock.
@@ -118,7 +118,7 @@ pub(crate) struct Record {
 
 static READ: Script = script!("client_record_of");
 
-impl FromReply for Option<Record> {
+impl FromReply for Option<ClientRecord> {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         if let Value::Array(parts) = &value {
             match parts.as_slice() {
@@ -136,7 +136,7 @@ impl FromReply for Option<Record> {
                     // The server's clock may have been set back since the record was written.
                     let age = Duration::from_millis(u64::try_from(*age).unwrap_or(0));
                     let (caches, waits, written) = (*caches == 1, waits.clone(), *written);
-                    return Ok(Some(Record { label, process, age, caches, waits, written }));
+                    return Ok(Some(ClientRecord { label, process, age, caches, waits, written }));
                 }
                 _ => {}
             }
@@ -145,8 +145,8 @@ impl FromReply for Option<Record> {
     }
 }
 
-impl Operation for ReadRecord {
-    type Reply = Option<Record>;
+impl Operation for ReadClientRecord {
+    type Reply = Option<ClientRecord>;
 
     fn request(&self) -> Request<'_> {
         Request::script("read a client's record", &READ, vec![&*self.0], Vec::new())

@@ -55,6 +55,7 @@ pub(crate) use crate::ops::release::{Found, Released};
 pub(crate) use crate::ops::renew::{RENEW, Renew, Renewal, Renewals, Renewed};
 pub(crate) use crate::ops::request::{RequestId, RequestSequences};
 pub(crate) use crate::ops::semaphore::{
-    AddPermits, Added, DrainPermits, GiveBackPermits, TakePermits, TrySetPermits, UndoAcquire,
+    AddPermits, AddPermitsReply, DrainPermits, GiveBackPermits, TakePermits, TrySetPermits,
+    UndoAcquire,
 };
 pub(crate) use crate::ops::set_count::SetCountReply;

@@ -17,7 +17,7 @@ use crate::ops::value::Value;
 pub(crate) struct Revoke {
     /// The channel has the name of the client's [record].
     ///
-    /// [record]: crate::ops::client_record::record_key
+    /// [record]: crate::ops::client_record::client_record_key
     channel: Arc<str>,
     message: String,
 }

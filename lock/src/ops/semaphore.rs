@@ -159,7 +159,7 @@ pub(crate) struct AddPermits {
 
 /// The reply to adding permits to a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Added {
+pub(crate) enum AddPermitsReply {
     Done,
     /// There is no such semaphore, and none was to be created.
     Missing,
@@ -167,7 +167,7 @@ pub(crate) enum Added {
     OutOfRange,
 }
 
-impl FromReply for Added {
+impl FromReply for AddPermitsReply {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         match value.as_integers() {
             Some([1, _now]) => Ok(Self::Done),
@@ -202,7 +202,7 @@ impl AddPermits {
 }
 
 impl Operation for AddPermits {
-    type Reply = Added;
+    type Reply = AddPermitsReply;
 
     fn request(&self) -> Request<'_> {
         Request::script(

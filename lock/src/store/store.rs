@@ -14,18 +14,18 @@ use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Sending, Session};
-use crate::store::owed::{Owed, OwedReply, SentUnread};
 use crate::store::pipeline::{PipelineRequest, PipelineSource};
 use crate::store::redis::address::url::{Location, Peer, Place};
-use crate::store::redis::cluster::cluster::{Cluster, slot_of_all};
+use crate::store::redis::cluster::cluster::{Cluster, hash_slot_of_all};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
 use crate::store::redis::node::node::Node;
-use crate::store::redis::resp::slot::slot_of;
+use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::redis::sentinel::master::{Master, MasterEndpoint};
 use crate::store::redis::sentinel::query::Sentinels;
 use crate::store::server_id::{HashSlot, ServerId};
 use crate::store::shutdown::CallGeneration;
+use crate::store::unread::{ReleaseReply, SentUnread, UnreadReleases};
 
 /// The destination of a client's operations. All variants run the same operations and deliver the
 /// same messages. A client has one store for its life.
@@ -112,7 +112,7 @@ impl Store {
             Self::Memory(session) => session.execute(operation, timeout, Sending::Call),
             Self::Single(node) => node
                 .execute(operation, &mut Deadline::after(timeout), generation, false)
-                .map_err(|failure| match slot_of_all(&operation.request().keys) {
+                .map_err(|failure| match hash_slot_of_all(&operation.request().keys) {
                     Err(cross_slot) if failure.is_in_several_slots() => cross_slot,
                     _ => failure,
                 }),
@@ -176,12 +176,12 @@ impl Store {
     }
 
     /// Sends a release once, without waiting for the reply.
-    /// [`take_owed_replies`](Self::take_owed_replies) returns the reply once it was read. Returns
-    /// within `timeout`. See [`Node::send_unread`].
+    /// [`take_release_replies`](Self::take_release_replies) returns the reply once it was read.
+    /// Returns within `timeout`. See [`Node::send_unread`].
     pub(crate) fn send_unread(
         &self,
         release: &dyn Operation<Reply = Released>,
-        owed: Owed,
+        unread: UnreadReleases,
         timeout: Duration,
         generation: CallGeneration,
     ) -> SentUnread {
@@ -193,20 +193,20 @@ impl Store {
                 return SentUnread::Answered(value.and_then(decode));
             }
             Self::Single(node) => {
-                node.send_unread(&operation, owed, &mut Deadline::after(timeout), generation)
+                node.send_unread(&operation, unread, &mut Deadline::after(timeout), generation)
             }
-            Self::Cluster(cluster) => cluster.send_unread(&operation, owed, timeout, generation),
+            Self::Cluster(cluster) => cluster.send_unread(&operation, unread, timeout, generation),
         }
         .map_or(SentUnread::NotSent, |()| SentUnread::Unread)
     }
 
     /// Returns each reply to [`send_unread`](Self::send_unread) once, after the reply was read or
     /// will never arrive.
-    pub(crate) fn take_owed_replies(&self) -> Vec<OwedReply> {
+    pub(crate) fn take_release_replies(&self) -> Vec<ReleaseReply> {
         match self {
             Self::Memory(_) => Vec::new(),
-            Self::Single(node) => node.server().owed_replies().take(),
-            Self::Cluster(cluster) => cluster.take_owed_replies(),
+            Self::Single(node) => node.server().release_replies().take(),
+            Self::Cluster(cluster) => cluster.take_release_replies(),
         }
     }
 
@@ -243,7 +243,7 @@ impl Store {
         match self {
             Self::Memory(_) => HashSlot::ONLY,
             Self::Single(node) if !node.server().separates_slots() => HashSlot::ONLY,
-            Self::Single(_) | Self::Cluster(_) => HashSlot(slot_of(key)),
+            Self::Single(_) | Self::Cluster(_) => HashSlot(hash_slot_of(key)),
         }
     }
 

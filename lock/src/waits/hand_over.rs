@@ -35,7 +35,7 @@ use crate::waits::registry::{WaitRegistry, remove_unused};
 impl WaitRegistry {
     /// Gives `hold` to the first waiter of its channel `now`, in place of the last guard of the
     /// calling thread. `false` if impossible: then the caller releases the hold on the server.
-    pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Instant) -> bool {
+    pub(crate) fn give_to_first_waiter(&self, hold: &Arc<Hold>, now: Instant) -> bool {
         let held_for = now.saturating_duration_since(hold.granted_at());
         let limit = match self.settings.hand_over {
             _ if hold.kind != Kind::Reentrant || hold.has_named_holder => return false,
@@ -56,7 +56,9 @@ impl WaitRegistry {
         }
         // 2. The hold changes its holder in one step, unless it is over by then.
         let lease = self.settings.lease;
-        let Some(listeners) = hold.hand_over(*recipient, lease, now, limit) else { return false };
+        let Some(listeners) = hold.change_holder(*recipient, lease, now, limit) else {
+            return false;
+        };
         thread.given = Some(Arc::clone(hold));
         let parker = thread.parker.clone();
         waiters.queue.give(ticket, now);

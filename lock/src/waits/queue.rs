@@ -1,10 +1,10 @@
 //! Which of a channel's waiters tries, and when: the rules, with time as an argument.
 //!
-//! Waiters queue in the order of their arrival. Only the *leader* tries at the server: the first
+//! Waiters queue in the order of their arrival. Only the *delegate* tries at the server: the first
 //! waiter that is not stuck in a call. So a thousand threads cost one try for each release, and one
 //! for each poll bound in case a message was lost. A refused waiter retains its place. The
-//! *deputy*, the first waiter except the leader, watches the leader's call and takes over if the
-//! leader gets stuck.
+//! *deputy*, the first waiter except the delegate, watches the delegate's call and takes over if
+//! the delegate gets stuck.
 //!
 //! Where several waiters can be granted, as with readers and permits, an answer may leave something
 //! to the rest. Then the next waiter of the queue tries too, each waiter once for each wake. A
@@ -13,7 +13,7 @@
 //! Messages are counted, and waiters join before their first try. Each try notes the count from
 //! before the sending. While the count is higher than the note of the last answered try, there is a
 //! reason to try. So a message that arrives between a reply and the following sleep is not lost,
-//! nor a message for a waiter that left the queue: the next leader sees the same numbers.
+//! nor a message for a waiter that left the queue: the next delegate sees the same numbers.
 //!
 //! While this client holds the lock, the first waiter gets the hold from the holder, without the
 //! server ([`WaitQueue::next_recipient`]). A newcomer does not try then, as it knows the holder.
@@ -44,7 +44,8 @@ pub(crate) struct WaitQueue {
     answers: u64,
     /// Whether waiters of other clients go first.
     yielding: Yielding,
-    /// Whether waiters have left without waking another. The leader wakes its deputy when it tries.
+    /// Whether waiters have left without waking another. The delegate wakes its deputy when it
+    /// tries.
     is_unwatched: bool,
 }
 
@@ -164,7 +165,7 @@ impl WaitQueue {
     /// The step of the waiter `ticket` at `now`. A `Try` starts its call.
     pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
         let Some(place) = self.place(ticket) else { return Step::Sleep(None) };
-        if self.leader_place(now) != Some(place) {
+        if self.delegate_place(now) != Some(place) {
             return Step::Sleep(self.look_again_at(place, now));
         }
         if let Some(until) = self.yielding.until(now) {
@@ -255,9 +256,9 @@ impl WaitQueue {
         self.yielding.release_begins(now, self.poll_bound, subscribed);
     }
 
-    /// The release was answered or has failed: the leader tries, now or after other clients'
+    /// The release was answered or has failed: the delegate tries, now or after other clients'
     /// waiters. The message has reached `receivers`, if the number is known. Returns whether the
-    /// leader yields.
+    /// delegate yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         self.wakes += 1;
         self.yielding.release_ends(now, receivers)
@@ -306,12 +307,12 @@ impl WaitQueue {
         }
     }
 
-    /// Whether the leader, which is about to try, has to wake its deputy.
+    /// Whether the delegate, which is about to try, has to wake its deputy.
     pub(crate) fn take_unwatched(&mut self) -> bool {
         std::mem::take(&mut self.is_unwatched)
     }
 
-    /// The first waiter outside of a call: the leader, if asleep. Needs no `now`.
+    /// The first waiter outside of a call: the delegate, if asleep. Needs no `now`.
     pub(crate) fn first_asleep(&self) -> Option<Ticket> {
         let mut asleep = self.waiters.iter().filter(|waiter| waiter.is_able());
         asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
@@ -326,7 +327,7 @@ impl WaitQueue {
     }
 
     /// Requests an answer: `ticket` has no answer, and a quarter of the time is over. Unless a call
-    /// is under way, the leader tries, as after a message: one answer serves all.
+    /// is under way, the delegate tries, as after a message: one answer serves all.
     pub(crate) fn ask(&mut self, ticket: Ticket, now: Instant) {
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.asks = true;
@@ -343,13 +344,13 @@ impl WaitQueue {
     }
 
     /// The waiter allowed to try.
-    pub(crate) fn leader(&self, now: Instant) -> Option<Ticket> {
-        self.waiters.get(self.leader_place(now)?).map(|waiter| waiter.ticket)
+    pub(crate) fn delegate(&self, now: Instant) -> Option<Ticket> {
+        self.waiters.get(self.delegate_place(now)?).map(|waiter| waiter.ticket)
     }
 
-    /// The waiters to wake after a change of the queue: the leader and the deputy.
+    /// The waiters to wake after a change of the queue: the delegate and the deputy.
     pub(crate) fn to_wake(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
-        let both = [self.leader_place(now), self.deputy_place(now)];
+        let both = [self.delegate_place(now), self.deputy_place(now)];
         both.into_iter()
             .flatten()
             .filter_map(|place| self.waiters.get(place))
@@ -358,9 +359,9 @@ impl WaitQueue {
 
     /// Whether this waiter may try, and has a reason.
     pub(crate) fn is_called(&self, ticket: Ticket, now: Instant) -> bool {
-        let leader = self.leader_place(now).and_then(|place| self.waiters.get(place));
-        leader.is_some_and(|leader| {
-            leader.ticket == ticket && leader.is_due(self.wakes, self.covered)
+        let delegate = self.delegate_place(now).and_then(|place| self.waiters.get(place));
+        delegate.is_some_and(|delegate| {
+            delegate.ticket == ticket && delegate.is_due(self.wakes, self.covered)
         })
     }
 
@@ -370,7 +371,7 @@ impl WaitQueue {
 
     /// Among the waiters not stuck in a call, the first waiter with a call or a reason to try; else
     /// the first.
-    fn leader_place(&self, now: Instant) -> Option<usize> {
+    fn delegate_place(&self, now: Instant) -> Option<usize> {
         let busy = |waiter: &QueuedWaiter| {
             waiter.calling_since.is_some() || waiter.is_due(self.wakes, self.covered)
         };
@@ -381,11 +382,11 @@ impl WaitQueue {
         Some(place)
     }
 
-    /// The first waiter except the leader, among the waiters not stuck. The deputy checks now and
-    /// then whether the leader is stuck. All waiters behind sleep until woken.
+    /// The first waiter except the delegate, among the waiters not stuck. The deputy checks now and
+    /// then whether the delegate is stuck. All waiters behind sleep until woken.
     fn deputy_place(&self, now: Instant) -> Option<usize> {
-        let leader = self.leader_place(now)?;
-        self.able(now).map(|(place, _)| place).find(|place| *place != leader)
+        let delegate = self.delegate_place(now)?;
+        self.able(now).map(|(place, _)| place).find(|place| *place != delegate)
     }
 
     /// The waiters allowed to try and not stuck in a call, with their places.
@@ -406,12 +407,12 @@ impl WaitQueue {
         self.waiters.get_mut(place)
     }
 
-    /// When the deputy checks whether the leader is stuck in its call, to take over.
+    /// When the deputy checks whether the delegate is stuck in its call, to take over.
     fn look_again_at(&self, place: usize, now: Instant) -> Option<Instant> {
         if self.deputy_place(now) != Some(place) {
             return None;
         }
-        let since = self.waiters.get(self.leader_place(now)?)?.calling_since.unwrap_or(now);
+        let since = self.waiters.get(self.delegate_place(now)?)?.calling_since.unwrap_or(now);
         Some(since + self.poll_bound)
     }
 
@@ -621,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn waiter_without_answer_makes_leader_try_unless_call_in_flight() {
+    fn waiter_without_answer_makes_delegate_try_unless_call_flies() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let first = queue.join(JoinMode::Queues, now);
@@ -630,7 +631,7 @@ mod tests {
         let (second, third) =
             (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
         queue.ask(second, now);
-        assert_eq!(queue.leader(now), Some(first));
+        assert_eq!(queue.delegate(now), Some(first));
         let seen = tries(queue.step(first, now));
         queue.ask(third, now);
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
@@ -645,7 +646,7 @@ mod tests {
         let mut queue = WaitQueue::new(BOUND);
         let all: Vec<Ticket> = (0..3).map(|_| queue.join(JoinMode::Queues, now)).collect();
         for ticket in &all {
-            assert_eq!(queue.leader(now), Some(*ticket));
+            assert_eq!(queue.delegate(now), Some(*ticket));
             let seen = tries(queue.step(*ticket, now));
             queue.refused(*ticket, seen, LONG, WakeHint::MayTry, now);
         }
@@ -668,7 +669,7 @@ mod tests {
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
         let second = queue.join(JoinMode::TriesOnce, now);
-        assert_eq!(queue.leader(now), Some(second));
+        assert_eq!(queue.delegate(now), Some(second));
         let seen = tries(queue.step(second, now));
         queue.refused(second, seen, LONG, WakeHint::Wait, now);
         assert!(matches!(queue.step(second, now), Step::Sleep(_)));

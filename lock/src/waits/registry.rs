@@ -24,7 +24,7 @@ use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
 use crate::model::sync::thread::ThreadId;
 use crate::model::sync::{Mutex, MutexGuard, Parker};
 use crate::model::wait_mode::WaitMode;
-use crate::ops::client_record::record_key;
+use crate::ops::client_record::client_record_key;
 use crate::ops::revoke::{NAME_WAITS, RevocationRequest};
 use crate::store::shutdown::ShutdownState;
 use crate::store::{Listener, Store};
@@ -96,7 +96,7 @@ impl WaitRegistry {
             channels: Mutex::default(),
             sleepers: Gauge::default(),
             hand_overs: AtomicU64::new(0),
-            request_channel: record_key(client),
+            request_channel: client_record_key(client),
             asks_to_hear: AtomicBool::new(false),
             hears_requests: AtomicBool::new(false),
             watchdog: OnceLock::new(),
@@ -214,7 +214,7 @@ impl Listener for WaitRegistry {
         }
         self.tell(channel, |queue| {
             queue.queue.confirmed();
-            queue.queue.leader(now)
+            queue.queue.delegate(now)
         });
     }
 
@@ -241,7 +241,7 @@ impl Listener for WaitRegistry {
                 return queue.queue.first_asleep();
             };
             let is_reason = queue.queue.message(now, budget);
-            is_reason.then(|| queue.queue.leader(now)).flatten()
+            is_reason.then(|| queue.queue.delegate(now)).flatten()
         });
     }
 

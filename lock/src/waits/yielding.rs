@@ -19,10 +19,10 @@ const UNUSED: u32 = 8;
 /// The number of releases between two yields while no client receives the messages. Waiters that
 /// poll, or that subscribe to another node, receive none.
 const UNRECEIVED: u32 = 32;
-/// How many turns of other clients follow in a row before this client tries again.
-const MOST_TURNS: u32 = 8;
+/// How many releases of other clients follow in a row before this client tries again.
+const MAX_RELEASES_AHEAD: u32 = 8;
 
-/// Whether the leader of a queue yields.
+/// Whether the delegate of a queue yields.
 #[derive(Debug)]
 pub(crate) struct Yielding {
     phase: Phase,
@@ -36,14 +36,14 @@ pub(crate) struct Yielding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The leader tries whenever there is a reason to try.
+    /// The delegate tries whenever there is a reason to try.
     No,
-    /// A release is under way. Without an answer, the leader tries at `until`.
+    /// A release is under way. Without an answer, the delegate tries at `until`.
     Releasing { until: Instant, subscribed: bool },
-    /// The release is answered. The leader tries at `until`, or when other clients have released
-    /// the lock `turns` times. Without an `until` the leader has tried, and another owner was
-    /// first.
-    Yielding { until: Option<Instant>, turns: u32 },
+    /// The release is answered. The delegate tries at `until`, or when other clients have released
+    /// the lock `releases_left` more times. Without an `until` the delegate has tried, and another
+    /// owner was first.
+    Yielding { until: Option<Instant>, releases_left: u32 },
 }
 
 impl Yielding {
@@ -51,7 +51,7 @@ impl Yielding {
         Self { phase: Phase::No, releases: 0, was_used: true, own_message_due: false }
     }
 
-    /// Until when the leader does not try in any case.
+    /// Until when the delegate does not try in any case.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         let until = match self.phase {
             Phase::No => None,
@@ -69,7 +69,7 @@ impl Yielding {
     }
 
     /// The release was answered, and its message has reached this number of `receivers`, if known.
-    /// Returns whether the leader yields.
+    /// Returns whether the delegate yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         if receivers.is_none_or(|receivers| receivers == 0) {
             // No message was published, or the time of the message is unknown. A try too many is
@@ -90,8 +90,8 @@ impl Yielding {
             return false;
         }
         (self.releases, self.was_used) = (0, false);
-        let turns = others.clamp(1, MOST_TURNS);
-        self.phase = Phase::Yielding { until: Some(now + LONGEST), turns };
+        let releases_left = others.clamp(1, MAX_RELEASES_AHEAD);
+        self.phase = Phase::Yielding { until: Some(now + LONGEST), releases_left };
         true
     }
 
@@ -101,11 +101,13 @@ impl Yielding {
         if std::mem::take(&mut self.own_message_due) {
             return false;
         }
-        if let Phase::Yielding { turns, .. } = self.phase {
+        if let Phase::Yielding { releases_left, .. } = self.phase {
             self.was_used = true;
-            self.phase = match turns.saturating_sub(1) {
+            self.phase = match releases_left.saturating_sub(1) {
                 0 => Phase::No,
-                turns => Phase::Yielding { until: Some(now + budget + LONGEST), turns },
+                releases_left => {
+                    Phase::Yielding { until: Some(now + budget + LONGEST), releases_left }
+                }
             };
         }
         true
@@ -118,13 +120,13 @@ impl Yielding {
 
     /// A try was refused: another owner was first.
     pub(crate) fn refused(&mut self) {
-        if let Phase::Yielding { turns, .. } = self.phase {
+        if let Phase::Yielding { releases_left, .. } = self.phase {
             self.was_used = true;
-            self.phase = Phase::Yielding { until: None, turns };
+            self.phase = Phase::Yielding { until: None, releases_left };
         }
     }
 
-    /// The leader tries as soon as possible: a try was granted, a waiter needs an answer, or the
+    /// The delegate tries as soon as possible: a try was granted, a waiter needs an answer, or the
     /// hold was lost.
     pub(crate) fn stop(&mut self) {
         self.phase = Phase::No;
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_waits_for_a_release_reply_no_longer_than_the_bound() {
+    fn delegate_waits_for_a_release_reply_no_longer_than_the_bound() {
         let (mut yielding, now) = (Yielding::new(), origin());
         yielding.release_begins(now, BOUND, false);
         assert_eq!(yielding.until(now), Some(now + BOUND));
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_refused_try_the_turns_of_the_others_go_on() {
+    fn after_a_refused_try_the_others_still_go_first() {
         let (mut yielding, now) = (Yielding::new(), origin());
         assert!(release(&mut yielding, now, 2));
         yielding.refused();

@@ -23,7 +23,7 @@ use crate::store::{HashSlot, Store};
 
 /// A hold due for renewal.
 #[derive(Clone, Debug)]
-pub(crate) struct Due {
+pub(crate) struct DueRenewal {
     pub(crate) hold: Arc<Hold>,
     /// When the renewal was due.
     pub(crate) at: Instant,
@@ -33,7 +33,7 @@ pub(crate) struct Due {
     pub(crate) number: u64,
 }
 
-impl Due {
+impl DueRenewal {
     /// A renewal of `hold`, due since `at`, whose validity ends at `end`.
     pub(crate) fn new(hold: &Arc<Hold>, at: Instant, end: Instant) -> Self {
         Self { hold: Arc::clone(hold), at, end, number: hold.owner.number() }
@@ -45,7 +45,7 @@ impl Due {
 /// If the server is slow, the renewals which can wait are sent last. Holds of neighbouring owner
 /// numbers are mostly neighbours in the memory of the server and of this process, which saves the
 /// server a quarter of a renewal's processor time.
-pub(crate) fn sort(due: &mut [Due], lease: Lease) {
+pub(crate) fn sort(due: &mut [DueRenewal], lease: Lease) {
     let Some(first) = due.iter().map(|due| due.end).min() else { return };
     let step = (lease.duration() / STEPS).as_nanos().max(1);
     due.sort_unstable_by_key(|due| ((due.end - first).as_nanos() / step, due.number));
@@ -55,7 +55,7 @@ pub(crate) fn sort(due: &mut [Due], lease: Lease) {
 const STEPS: u32 = 4;
 
 /// Holds whose renewals are sent in one script.
-pub(crate) type Batch = Vec<Due>;
+pub(crate) type Batch = Vec<DueRenewal>;
 
 /// Full scripts in flight with a backlog.
 const BACKLOG_WINDOW: usize = 10;
@@ -75,7 +75,7 @@ pub(crate) fn is_backlog(due: usize, keys: usize) -> bool {
 }
 
 /// Cuts renewals into batches of at most `keys`, each of one slot and one layout.
-pub(crate) fn in_batches(store: &Store, due: Vec<Due>, keys: usize) -> VecDeque<Batch> {
+pub(crate) fn in_batches(store: &Store, due: Vec<DueRenewal>, keys: usize) -> VecDeque<Batch> {
     // As few scripts as possible, all of equal size, so no script is longer than necessary.
     let scripts = due.len().div_ceil(keys);
     let size = due.len().div_ceil(scripts.max(1)).max(1);
@@ -159,12 +159,12 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(20);
 
     /// A hold that ends `end` seconds from now.
-    fn due(client: &ClientId, end: u64) -> Due {
+    fn due(client: &ClientId, end: u64) -> DueRenewal {
         let (now, lease) = (origin(), Lease::new(LEASE).unwrap());
         let (kind, name) = (Kind::Reentrant, LockName::parse("a").unwrap());
         let id = HoldId { kind, name, owner: client.next_owner() };
         let hold = Hold::new(id, LocalHolder::current_thread(), lease, true, now, None);
-        Due::new(&Arc::new(hold), now, now + Duration::from_secs(end))
+        DueRenewal::new(&Arc::new(hold), now, now + Duration::from_secs(end))
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
     fn what_is_due_is_sorted_by_its_coarse_end_and_then_by_its_age() {
         let client = ClientId::random();
         // In the order of their age. A step is a quarter of the lease.
-        let mut all: Vec<Due> = [14, 11, 16, 19, 10].map(|end| due(&client, end)).into();
+        let mut all: Vec<DueRenewal> = [14, 11, 16, 19, 10].map(|end| due(&client, end)).into();
         all.reverse();
         sort(&mut all, Lease::new(LEASE).unwrap());
         let numbers: Vec<u64> = all.iter().map(|due| due.number).collect();

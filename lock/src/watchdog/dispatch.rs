@@ -1,12 +1,12 @@
 //! Hands due renewals to the renewal threads of the holds' servers.
 
 use crate::store::ServerId;
-use crate::watchdog::batch::Due;
+use crate::watchdog::batch::DueRenewal;
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
 /// Hands due renewals to the threads of the servers which have the holds now.
-pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<Due>) {
+pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<DueRenewal>) {
     let Watchdog { context, scheduler, workers, .. } = watchdog;
     for (server, mut due) in by_server(watchdog, due) {
         workers.with_worker(server, |worker| worker.renew(&mut due));
@@ -29,7 +29,11 @@ pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<Due>) {
 
 /// Returns the renewals for the server of `worker`. Dispatches the rest again: their holds have
 /// moved since they became due.
-pub(crate) fn keep_own(watchdog: &Watchdog, worker: &RenewalWorker, due: Vec<Due>) -> Vec<Due> {
+pub(crate) fn retain_own(
+    watchdog: &Watchdog,
+    worker: &RenewalWorker,
+    due: Vec<DueRenewal>,
+) -> Vec<DueRenewal> {
     if watchdog.context.only_server().is_some() {
         return due;
     }
@@ -42,12 +46,12 @@ pub(crate) fn keep_own(watchdog: &Watchdog, worker: &RenewalWorker, due: Vec<Due
     own
 }
 
-fn by_server(watchdog: &Watchdog, due: Vec<Due>) -> Vec<(ServerId, Vec<Due>)> {
+fn by_server(watchdog: &Watchdog, due: Vec<DueRenewal>) -> Vec<(ServerId, Vec<DueRenewal>)> {
     if let Some(only) = watchdog.context.only_server() {
         return vec![(only, due)];
     }
     // There are few servers, so a linear search is quick.
-    let mut servers: Vec<(ServerId, Vec<Due>)> = Vec::new();
+    let mut servers: Vec<(ServerId, Vec<DueRenewal>)> = Vec::new();
     for due in due {
         let server = watchdog.context.server_of(&due.hold.name);
         match servers.iter_mut().find(|(other, _)| *other == server) {

@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
 use crate::watchdog::context::Context;
-use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::scheduler::Scheduler;
+use crate::watchdog::shared_ledger::SharedLedger;
 
 /// The last replacement of a server, and its consequences.
 #[derive(Debug)]
 pub(crate) struct FailoverCheck {
     context: Arc<Context>,
     scheduler: Arc<Scheduler>,
-    releases: Arc<PendingReleases>,
+    releases: Arc<SharedLedger>,
     /// The number of moves at the last check.
     moves: AtomicU64,
     /// When the last move was seen, in nanoseconds since the scheduler's origin; zero if never.
@@ -41,7 +41,7 @@ impl FailoverCheck {
     pub(crate) fn new(
         context: Arc<Context>,
         scheduler: Arc<Scheduler>,
-        releases: Arc<PendingReleases>,
+        releases: Arc<SharedLedger>,
     ) -> Self {
         let (moves, moved_at) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { context, scheduler, releases, moves, moved_at }

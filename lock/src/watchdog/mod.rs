@@ -8,26 +8,27 @@
 //! server delays no other server. A renewal thread sends renewals in scripts of many keys, several
 //! in flight, and then the queued releases.
 //!
-//! The rules are pure, with time as an argument: `schedule`, `batch`, `rtt` and `clock_jump`, and
-//! the ledger of the releases. `watchdog` puts the parts with state together; `endings` ends holds
-//! and `settle` handles replies to releases, on any thread. The rest runs on the ticker (`ticker`)
-//! and on the renewal threads (`worker_thread`, `renewal_round`, `release_sender`).
+//! The rules are pure, with time as an argument: `renewal_schedule`, `batch`, `rtt` and
+//! `clock_jump`, and the ledger of the releases. `watchdog` puts the parts with state together;
+//! `endings` ends holds and `settle` handles replies to releases, on any thread. The rest runs on
+//! the ticker (`ticker`) and on the renewal threads (`worker_thread`, `renewal_round`,
+//! `release_sender`).
 
 pub(crate) mod batch;
+pub(crate) mod client_record_writer;
 pub(crate) mod clock_jump;
 pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod endings;
 pub(crate) mod failover;
-pub(crate) mod pending_releases;
-pub(crate) mod record_writer;
 pub(crate) mod release_sender;
 pub(crate) mod renewal_round;
+pub(crate) mod renewal_schedule;
 pub(crate) mod rtt;
-pub(crate) mod schedule;
 pub(crate) mod scheduler;
 pub(crate) mod server_check;
 pub(crate) mod settle;
+pub(crate) mod shared_ledger;
 pub(crate) mod ticker;
 pub(crate) mod watchdog;
 pub(crate) mod worker;
@@ -35,6 +36,6 @@ pub(crate) mod worker_thread;
 pub(crate) mod workers;
 
 pub(crate) use context::ClientDescription;
-pub(crate) use pending_releases::{BegunRelease, PendingReleases};
 pub(crate) use settle::SendLimit;
+pub(crate) use shared_ledger::{CancellableRelease, SharedLedger};
 pub(crate) use watchdog::Watchdog;

@@ -25,7 +25,7 @@ const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// Sends the due releases of the queue, within `timeout`. Returns whether the server has
 /// acknowledged any release for the first time.
-pub(crate) fn send_releases(
+pub(crate) fn send_queued_releases(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
     now: Instant,
@@ -120,7 +120,7 @@ pub(crate) fn send_last_releases(watchdog: &Watchdog, worker: &RenewalWorker) {
         let last_due = watchdog.releases.ledger().last_due(worker.server);
         let Some(last_due) = last_due.filter(|_| !left.is_zero()) else { break };
         let timeout = watchdog.context.release_timeout().min(left);
-        if !send_releases(watchdog, worker, last_due, timeout) {
+        if !send_queued_releases(watchdog, worker, last_due, timeout) {
             without_progress += 1;
         }
     }

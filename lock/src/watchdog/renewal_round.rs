@@ -19,15 +19,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
 use crate::events::report::Warning;
-use crate::hold::state::TimerSlot;
+use crate::hold::state::WheelEntry;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::ops::{Renew, Renewal, Renewals, Renewed};
 use crate::store::{Failure, HashSlot, PipelineRequest, PipelineSource};
-use crate::watchdog::batch::{Batch, Due, SendWindow, in_batches};
+use crate::watchdog::batch::{Batch, DueRenewal, SendWindow, in_batches};
 use crate::watchdog::clock_jump::{ClockJumps, Reading};
+use crate::watchdog::renewal_schedule::TurnQuota;
 use crate::watchdog::rtt::MeanRoundTrip;
-use crate::watchdog::schedule::TurnQuota;
 use crate::watchdog::watchdog::Watchdog;
 
 /// Holds tried alone before a turn without any grant is cut up.
@@ -35,7 +35,7 @@ const PROBES: usize = 10;
 
 /// One hold, as sent.
 struct SentRenewal {
-    due: Due,
+    due: DueRenewal,
     lease: Lease,
 }
 
@@ -56,7 +56,7 @@ enum Responder {
 
 /// State passed from one turn to the next.
 #[derive(Default)]
-pub(crate) struct TurnState {
+pub(crate) struct WorkerState {
     quota: TurnQuota,
     pub(crate) round_trip: MeanRoundTrip,
     pub(crate) clock_jumps: ClockJumps,
@@ -71,7 +71,7 @@ pub(crate) struct TurnState {
 /// The renewals of one turn.
 pub(crate) struct RenewalRound<'a> {
     watchdog: &'a Watchdog,
-    state: &'a mut TurnState,
+    state: &'a mut WorkerState,
     /// Batches to send.
     unsent: VecDeque<Batch>,
     /// Refused batches, to be cut unless everything is refused.
@@ -91,7 +91,7 @@ pub(crate) struct RenewalRound<'a> {
 impl<'a> RenewalRound<'a> {
     pub(crate) fn new(
         watchdog: &'a Watchdog,
-        state: &'a mut TurnState,
+        state: &'a mut WorkerState,
         unsent: VecDeque<Batch>,
         window: SendWindow,
     ) -> Self {
@@ -214,7 +214,7 @@ impl RenewalRound<'_> {
     /// client could detect the cluster beforehand.
     fn regroup(&mut self, batch: Batch) {
         let Watchdog { context, .. } = self.watchdog;
-        let slot = |due: &Due| context.store.hash_slot(due.hold.name.as_str());
+        let slot = |due: &DueRenewal| context.store.hash_slot(due.hold.name.as_str());
         let slots: HashSet<HashSlot> = batch.iter().map(slot).collect();
         if slots.len() == 1 {
             // The server's slots differ from a cluster's slots.
@@ -355,7 +355,7 @@ fn still_due(watchdog: &Watchdog, batch: Batch, now: Instant) -> Vec<SentRenewal
     }
     batch
         .into_iter()
-        .filter(|due| !matches!(due.hold.timer_slot(), TimerSlot::Removed))
+        .filter(|due| !matches!(due.hold.wheel_entry(), WheelEntry::Removed))
         .filter_map(|due| Some(SentRenewal { lease: due.hold.lease_to_renew(now, max_hold)?, due }))
         .collect()
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Reason};
 use crate::hold::hold::Hold;
-use crate::hold::state::TimerSlot;
+use crate::hold::state::WheelEntry;
 use crate::model::BatchTimer;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::watchdog::context::Context;
-use crate::watchdog::schedule::{Schedule, Spreading, TurnQuota};
+use crate::watchdog::renewal_schedule::{RenewalSchedule, Spreading, TurnQuota};
 
 /// The wheel with its ticker.
 pub(crate) type Timer = BatchTimer<Arc<Hold>>;
@@ -21,7 +21,7 @@ pub(crate) type Timer = BatchTimer<Arc<Hold>>;
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     context: Arc<Context>,
-    schedule: Schedule,
+    schedule: RenewalSchedule,
     /// Weak: the timer's handler owns this scheduler.
     timer: OnceLock<Weak<Timer>>,
     /// How many servers have a renewal thread.
@@ -37,7 +37,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(50);
 impl Scheduler {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let settings = &context.settings;
-        let schedule = Schedule::new(context.now(), settings.tick, settings.renewal_keys);
+        let schedule = RenewalSchedule::new(context.now(), settings.tick, settings.renewal_keys);
         Self { context, schedule, timer: OnceLock::new(), servers: AtomicUsize::new(0) }
     }
 
@@ -81,15 +81,15 @@ impl Scheduler {
             let valid_for = lease.valid_until(sent_at).saturating_duration_since(sent_at);
             let counts_from = end.checked_sub(valid_for).map_or(sent_at, |at| at.min(sent_at));
             let spreading =
-                if counts_from < sent_at { Spreading::Keep } else { Spreading::Redistribute };
+                if counts_from < sent_at { Spreading::Retain } else { Spreading::Redistribute };
             self.schedule.renew_at(lease, counts_from, self.holds_per_server(), spreading)
         });
         // A reader's end can be far beyond the next renewal, so the earlier place on the wheel
         // stays a bound.
         let is_reader = hold.kind.layout() == Layout::Reader;
-        let before = is_reader.then(|| hold.timer_slot()).and_then(|slot| match slot {
-            TimerSlot::Scheduled(_, due) => Some(hold.at_nanos(due)),
-            TimerSlot::Unscheduled | TimerSlot::Removed => None,
+        let before = is_reader.then(|| hold.wheel_entry()).and_then(|slot| match slot {
+            WheelEntry::Scheduled(_, due) => Some(hold.at_nanos(due)),
+            WheelEntry::Unscheduled | WheelEntry::Removed => None,
         });
         let at = [renewed_at, self.long_hold_at(hold), before].into_iter().flatten().min();
         let at = at.map_or(end, |at| at.min(end));
@@ -149,7 +149,7 @@ impl Scheduler {
     /// Puts a hold back at its previous place. The place is in the past, so the hold is due in the
     /// next tick.
     pub(crate) fn repeat(&self, hold: &Arc<Hold>) {
-        if let TimerSlot::Scheduled(_, due) = hold.timer_slot() {
+        if let WheelEntry::Scheduled(_, due) = hold.wheel_entry() {
             self.move_to(hold, hold.at_nanos(due));
         }
     }
@@ -158,7 +158,7 @@ impl Scheduler {
     /// leaves an earlier inspection in place.
     pub(crate) fn look_by_cache_end(&self, hold: &Arc<Hold>, until: Instant, now: Instant) {
         let at = self.before_cache_end(until).max(now);
-        if let TimerSlot::Scheduled(_, due) = hold.timer_slot()
+        if let WheelEntry::Scheduled(_, due) = hold.wheel_entry()
             && at < hold.at_nanos(due)
         {
             self.move_to(hold, at);
@@ -187,22 +187,22 @@ impl Scheduler {
     /// Moves a hold to `at` on the wheel.
     pub(crate) fn move_to(&self, hold: &Arc<Hold>, at: Instant) {
         let Some(timer) = self.timer() else { return };
-        hold.change_timer_slot(|slot| {
+        hold.change_wheel_entry(|slot| {
             let due = match *slot {
-                TimerSlot::Removed => return,
+                WheelEntry::Removed => return,
                 // An unanswered renewal has been due since its first attempt.
-                TimerSlot::Scheduled(_, due) if hold.is_unanswered() => due,
-                TimerSlot::Scheduled(..) | TimerSlot::Unscheduled => hold.nanos_at(at),
+                WheelEntry::Scheduled(_, due) if hold.is_unanswered() => due,
+                WheelEntry::Scheduled(..) | WheelEntry::Unscheduled => hold.nanos_at(at),
             };
             let rescheduled = match *slot {
-                TimerSlot::Scheduled(key, _) if timer.reschedule(key, at) => Some(key),
+                WheelEntry::Scheduled(key, _) if timer.reschedule(key, at) => Some(key),
                 _ => None,
             };
             // The wheel has no capacity limit. Only the end of the client stops the wheel; then
             // validity ends by itself.
             let key = rescheduled.or_else(|| timer.schedule_at(at, Arc::clone(hold)).ok());
             if let Some(key) = key {
-                *slot = TimerSlot::Scheduled(key, due);
+                *slot = WheelEntry::Scheduled(key, due);
             }
         });
     }
@@ -210,8 +210,8 @@ impl Scheduler {
     /// Removes a hold from the wheel for good. No renewal of the hold starts from now on, and a
     /// renewal in flight extends nothing.
     pub(crate) fn remove(&self, hold: &Hold) {
-        let slot = hold.change_timer_slot(|slot| std::mem::replace(slot, TimerSlot::Removed));
-        if let (TimerSlot::Scheduled(key, _), Some(timer)) = (slot, self.timer()) {
+        let slot = hold.change_wheel_entry(|slot| std::mem::replace(slot, WheelEntry::Removed));
+        if let (WheelEntry::Scheduled(key, _), Some(timer)) = (slot, self.timer()) {
             drop(timer.cancel(key));
         }
     }

@@ -20,7 +20,7 @@ use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Parker, SystemClock, park};
 use crate::ops::Found;
 use crate::store::shutdown::CallGeneration;
-use crate::store::{Owed, OwedReply, SentUnread};
+use crate::store::{ReleaseReply, SentUnread, UnreadReleases};
 use crate::watchdog::context::Context;
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
@@ -94,8 +94,8 @@ impl Watchdog {
                 ledger.set_unread(*no, sent_at);
             }
         }
-        let owed = Owed { releases: releases.to_vec(), sent_at };
-        match store.send_unread(&**operation, owed, timeout, generation) {
+        let unread = UnreadReleases { releases: releases.to_vec(), sent_at };
+        match store.send_unread(&**operation, unread, timeout, generation) {
             SentUnread::Answered(reply) => {
                 let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
                 self.settle(releases, answer);
@@ -104,7 +104,7 @@ impl Watchdog {
                 let server = self.context.server_of(name);
                 // Without a thread, the next call reads the reply.
                 self.workers.with_worker(server, RenewalWorker::read_soon);
-                self.settle_owed();
+                self.settle_replies();
             }
             // The caller tries in another way, whose error says why.
             SentUnread::NotSent => {
@@ -118,20 +118,20 @@ impl Watchdog {
         true
     }
 
-    /// Settles the owed replies read by any thread. Mostly there are none.
-    pub(crate) fn settle_owed(&self) {
-        for OwedReply { owed: Owed { releases, sent_at }, reply } in
-            self.context.store.take_owed_replies()
+    /// Settles the unread releases whose replies any thread has read. Mostly there are none.
+    pub(crate) fn settle_replies(&self) {
+        for ReleaseReply { unread: UnreadReleases { releases, sent_at }, reply } in
+            self.context.store.take_release_replies()
         {
             let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
             self.settle(&releases, answer);
         }
     }
 
-    /// Reads and settles the owed replies which have arrived. Returns true if some are still owed.
-    pub(crate) fn read_owed(&self) -> bool {
+    /// Reads and settles the unread replies which have arrived. Returns true if some are missing.
+    pub(crate) fn read_unread(&self) -> bool {
         let are_more = self.context.store.read_unread();
-        self.settle_owed();
+        self.settle_replies();
         are_more
     }
 
@@ -139,7 +139,7 @@ impl Watchdog {
     /// settled, while `wait` runs.
     pub(crate) fn while_outstanding(&self, parker: &Parker, wait: impl FnOnce()) {
         self.releases.while_waiting(parker, || {
-            self.read_owed();
+            self.read_unread();
             wait();
         });
     }
@@ -152,7 +152,7 @@ impl Watchdog {
         let parker = Parker::new();
         self.releases.while_waiting(&parker, || {
             while self.releases.ledger().unread() > 0 {
-                self.read_owed();
+                self.read_unread();
                 let now = SystemClock.now();
                 if self.releases.ledger().unread() == 0 || now >= deadline {
                     break;

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::hold::cache::CacheEnd;
 use crate::hold::hold::Hold;
-use crate::hold::state::TimerSlot;
-use crate::watchdog::batch::Due;
+use crate::hold::state::WheelEntry;
+use crate::watchdog::batch::DueRenewal;
 use crate::watchdog::dispatch::dispatch;
 use crate::watchdog::watchdog::Watchdog;
 
@@ -35,14 +35,14 @@ pub(crate) fn on_due(watchdog: &Watchdog, holds: &mut Vec<Arc<Hold>>) {
 /// Inspects one hold: declares an ended hold lost, and moves any other hold to the end of its
 /// validity on the wheel, so a loss is found in time even while a renewal hangs. Returns the
 /// renewal if due.
-fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
+fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<DueRenewal> {
     let settings = &watchdog.context.settings;
     // If the hold was moved since the wheel returned it, the renewal is a little early.
-    let at = match hold.timer_slot() {
-        TimerSlot::Scheduled(_, at) => hold.at_nanos(at).min(now),
-        TimerSlot::Unscheduled => now,
+    let at = match hold.wheel_entry() {
+        WheelEntry::Scheduled(_, at) => hold.at_nanos(at).min(now),
+        WheelEntry::Unscheduled => now,
         // Released or lost.
-        TimerSlot::Removed => return None,
+        WheelEntry::Removed => return None,
     };
     let Some(end) = hold.valid_until().filter(|_| hold.is_held(now)) else {
         watchdog.lose_at(hold, now, hold.reason_of_end());
@@ -66,5 +66,5 @@ fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due
     let long_at = hold.long_at(settings.long_hold).filter(|_| !is_due);
     let next = long_at.map_or(end, |long_at| long_at.min(end));
     watchdog.scheduler.move_to(hold, watchdog.scheduler.by_cache_end(hold, next, now));
-    is_due.then(|| Due::new(hold, at, end))
+    is_due.then(|| DueRenewal::new(hold, at, end))
 }

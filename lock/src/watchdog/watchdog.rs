@@ -19,12 +19,12 @@ use crate::ledger::release::Release;
 use crate::model::name::LockName;
 use crate::model::settings::Settings;
 use crate::store::Store;
+use crate::watchdog::client_record_writer::ClientRecordWriter;
 use crate::watchdog::context::{ClientDescription, Context};
 use crate::watchdog::failover::FailoverCheck;
-use crate::watchdog::pending_releases::{BegunRelease, PendingReleases};
-use crate::watchdog::record_writer::RecordWriter;
 use crate::watchdog::scheduler::{Scheduler, Timer};
 use crate::watchdog::server_check::ServerCheck;
+use crate::watchdog::shared_ledger::{CancellableRelease, SharedLedger};
 use crate::watchdog::worker::RenewalWorker;
 use crate::watchdog::workers::{WorkerMain, Workers};
 use crate::watchdog::{ticker, worker_thread};
@@ -36,10 +36,10 @@ pub(crate) struct Watchdog {
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) workers: Arc<Workers>,
     /// The client's ledger, and the threads waiting for its entries.
-    pub(crate) releases: Arc<PendingReleases>,
+    pub(crate) releases: Arc<SharedLedger>,
     pub(crate) failover: FailoverCheck,
     pub(crate) server_check: ServerCheck,
-    pub(crate) record: RecordWriter,
+    pub(crate) record: ClientRecordWriter,
 }
 
 impl Watchdog {
@@ -83,7 +83,7 @@ impl Watchdog {
         let context = Arc::new(context);
         let scheduler = Arc::new(Scheduler::new(Arc::clone(&context)));
         let workers = Arc::new(Workers::new(Arc::clone(&context), Arc::clone(&scheduler), main));
-        let releases = Arc::new(PendingReleases::new(Arc::clone(&context), Arc::clone(&workers)));
+        let releases = Arc::new(SharedLedger::new(Arc::clone(&context), Arc::clone(&workers)));
         Self {
             failover: FailoverCheck::new(
                 Arc::clone(&context),
@@ -91,7 +91,7 @@ impl Watchdog {
                 Arc::clone(&releases),
             ),
             server_check: ServerCheck::new(Arc::clone(&context), Arc::clone(&workers)),
-            record: RecordWriter::new(
+            record: ClientRecordWriter::new(
                 Arc::clone(&context),
                 Arc::clone(&workers),
                 Arc::clone(&releases),
@@ -128,7 +128,7 @@ impl Watchdog {
 
     /// Begins the release of an owner in a queue on the server: needed unless the acquire is
     /// granted.
-    pub(crate) fn begin_in_server_queue(&self, release: Release) -> BegunRelease<'_> {
+    pub(crate) fn begin_in_server_queue(&self, release: Release) -> CancellableRelease<'_> {
         let release = self.releases.begin_guarded(release, Stage::InServerQueue);
         self.record.request();
         release

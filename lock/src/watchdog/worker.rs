@@ -7,13 +7,13 @@ use crate::hold::hold::Hold;
 use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Mutex, Parker};
 use crate::store::ServerId;
-use crate::watchdog::batch::Due;
+use crate::watchdog::batch::DueRenewal;
 
 /// The state which one renewal thread shares with other threads.
 #[derive(Debug)]
 pub(crate) struct RenewalWorker {
     pub(crate) server: ServerId,
-    due: Mutex<Vec<Due>>,
+    due: Mutex<Vec<DueRenewal>>,
     /// Holds without a guard, to be ended and released.
     unguarded: Mutex<Vec<(Arc<Hold>, ReleaseNo)>>,
     pub(crate) parker: Parker,
@@ -40,14 +40,14 @@ impl RenewalWorker {
     }
 
     /// Takes the renewals from `due` and wakes the thread. No effect if the thread is dead.
-    pub(crate) fn renew(&self, due: &mut Vec<Due>) {
+    pub(crate) fn renew(&self, due: &mut Vec<DueRenewal>) {
         if !self.is_dead() {
             self.due.lock().append(due);
             self.parker.unpark();
         }
     }
 
-    pub(crate) fn take_due(&self) -> Vec<Due> {
+    pub(crate) fn take_due(&self) -> Vec<DueRenewal> {
         std::mem::take(&mut *self.due.lock())
     }
 

@@ -15,9 +15,9 @@ use crate::hold::hold::Hold;
 use crate::model::sync::park;
 use crate::watchdog::batch::{Batch, SendWindow, in_batches, is_backlog, sort};
 use crate::watchdog::clock_jump::ClockJumps;
-use crate::watchdog::dispatch::keep_own;
-use crate::watchdog::release_sender::{send_last_releases, send_releases};
-use crate::watchdog::renewal_round::{RenewalRound, TurnState};
+use crate::watchdog::dispatch::retain_own;
+use crate::watchdog::release_sender::{send_last_releases, send_queued_releases};
+use crate::watchdog::renewal_round::{RenewalRound, WorkerState};
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
@@ -31,7 +31,7 @@ const UNUSED_CHECK: Duration = Duration::from_secs(30);
 pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
     let mut exit = ExitGuard { watchdog, worker, is_dismissed: false };
     let context = &watchdog.context;
-    let mut state = TurnState::default();
+    let mut state = WorkerState::default();
     let (mut next_check, mut next_read) = (None, None);
     while !context.is_stopping() {
         // A panic of the clock in one turn must not end renewal.
@@ -49,7 +49,7 @@ pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
             return;
         }
         // Also if a clock panics: unread replies stay unread until the next turn.
-        let read = context.catch_panic(|| read_unread(watchdog, worker, next_read));
+        let read = context.catch_panic(|| read_unread_if_due(watchdog, worker, next_read));
         next_read = read.flatten();
         let next_release = watchdog.releases.ledger().next_due(worker.server);
         let times = [next_release, next_check, next_read, state.next_record, state.next_close];
@@ -84,7 +84,7 @@ impl Drop for ExitGuard<'_> {
 fn turn(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
-    state: &mut TurnState,
+    state: &mut WorkerState,
     next_check: Option<Instant>,
 ) -> Option<Instant> {
     let Watchdog { context, failover, server_check, record, .. } = watchdog;
@@ -96,7 +96,7 @@ fn turn(
     }
     // The renewals.
     let settings = &context.settings;
-    let mut due = keep_own(watchdog, worker, worker.take_due());
+    let mut due = retain_own(watchdog, worker, worker.take_due());
     sort(&mut due, settings.watchdog_lease);
     let is_backlog = is_backlog(due.len(), settings.renewal_keys);
     let keys = if is_backlog { settings.renewal_keys_behind } else { settings.renewal_keys };
@@ -112,7 +112,7 @@ fn turn(
     round.retry_unsent();
     // The releases, the server itself, and the client's record there.
     let now = context.now();
-    send_releases(watchdog, worker, now, context.release_timeout());
+    send_queued_releases(watchdog, worker, now, context.release_timeout());
     let next_check = server_check.run(worker.server, now, next_check);
     state.next_record = record.run(worker.server, now);
     let may_close_more = context.store.close_unused(worker.server);
@@ -123,7 +123,7 @@ fn turn(
 /// Reads the replies left unread by dropped guards, once [`UNREAD_REPLY_DELAY`] has passed since
 /// the first of them. Reads from all servers, as the slot may have moved since the release was
 /// sent. Returns when to call again.
-fn read_unread(
+fn read_unread_if_due(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
     next: Option<Instant>,
@@ -137,7 +137,7 @@ fn read_unread(
         Some(next) if now < next => Some(next),
         Some(_) => {
             worker.begin_read();
-            watchdog.read_owed().then(|| {
+            watchdog.read_unread().then(|| {
                 worker.read_again();
                 now + UNREAD_REPLY_DELAY
             })

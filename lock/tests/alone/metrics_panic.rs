@@ -85,16 +85,16 @@ fn a_recorder_that_panics_loses_no_hold_and_hides_no_loss() {
     }
     let panics = Panics::default();
     assert!(metrics::set_global_recorder(panics.clone()).is_ok());
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guards = ["a", "b", "c"].map(|name| client.lock(name).lock().unwrap());
-    world.clock.advance(Duration::from_secs(25));
-    world.memory.delete("a");
-    world.clock.advance(Duration::from_secs(10));
+    setup.clock.advance(Duration::from_secs(25));
+    setup.memory.delete("a");
+    setup.clock.advance(Duration::from_secs(10));
     assert_eq!(guards[0].lost().try_recv(), Ok(LostReason::Deleted));
     assert!(guards[1].is_held() && guards[2].is_held());
-    world.memory.set_unreachable(true);
-    world.clock.advance(Duration::from_secs(31));
+    setup.memory.set_unreachable(true);
+    setup.clock.advance(Duration::from_secs(31));
     for guard in &guards[1..] {
         assert_eq!(guard.lost().try_recv(), Ok(LostReason::ServerUnreachable));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wheellock_fixture::wait_until;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, built};
 use crate::{TIME, cache, cached, is_free, use_once};
 
@@ -15,13 +15,13 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 #[test]
 fn it_is_released_when_its_time_is_over() {
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     use_once(&cached(&client, "a"));
-    world.clock.advance(TIME / 2);
+    setup.clock.advance(TIME / 2);
     assert!(!is_free(&rival, "a"));
     // The ticker looks at the next tick.
-    world.clock.advance(TIME / 2 + MILLISECOND * 10);
+    setup.clock.advance(TIME / 2 + MILLISECOND * 10);
     wait_until("it is free", SOON, || is_free(&rival, "a"));
     assert_eq!(client.stats().cache.expired, 1);
     assert_eq!((client.stats().held, client.stats().cache.cached), (0, 0));
@@ -29,16 +29,16 @@ fn it_is_released_when_its_time_is_over() {
 
 #[test]
 fn its_time_is_not_prolonged_by_use() {
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     let lock = cached(&client, "a");
     use_once(&lock);
     for _ in 0..3 {
-        world.clock.advance(TIME / 4);
+        setup.clock.advance(TIME / 4);
         use_once(&lock);
     }
     let guard = lock.lock().unwrap();
-    world.clock.advance(TIME / 4);
+    setup.clock.advance(TIME / 4);
     assert!(guard.is_held());
     guard.unlock().unwrap();
     assert!(is_free(&rival, "a"), "the use in which its time ends is the last");
@@ -51,26 +51,26 @@ fn its_time_is_not_prolonged_by_use() {
 fn its_time_ends_between_two_renewals() {
     const GIVEN: Duration = Duration::from_secs(9);
     const SECOND: Duration = Duration::from_secs(1);
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     let lock = client.lock("a").with_cache(GIVEN);
     for uses in [1, 2] {
         // Renewed after ten seconds, cached or in use.
         let first = lock.lock().unwrap();
-        world.clock.advance(SECOND * 5);
+        setup.clock.advance(SECOND * 5);
         first.unlock().unwrap();
         if uses == 1 {
-            world.clock.advance(SECOND * 8);
+            setup.clock.advance(SECOND * 8);
         } else {
             let second = lock.lock().unwrap();
-            world.clock.advance(SECOND * 7);
+            setup.clock.advance(SECOND * 7);
             second.unlock().unwrap();
-            world.clock.advance(SECOND);
+            setup.clock.advance(SECOND);
         }
         assert_eq!(client.stats().cache.cached, 1);
         assert!(client.stats().renewed >= uses);
         assert!(!is_free(&rival, "a"));
-        world.clock.advance(SECOND + MILLISECOND * 10);
+        setup.clock.advance(SECOND + MILLISECOND * 10);
         wait_until("it is free", SOON, || is_free(&rival, "a"));
         assert_eq!(client.stats().cache.expired, uses);
     }
@@ -78,16 +78,16 @@ fn its_time_ends_between_two_renewals() {
 
 #[test]
 fn of_too_many_the_one_that_is_idle_longest_is_released() {
-    let world = InMemory::new();
-    let client = built(world.builder().max_cached_locks(3));
-    let rival = world.client();
+    let setup = InMemory::new();
+    let client = built(setup.builder().max_cached_locks(3));
+    let rival = setup.client();
     let locks = ["a", "b", "c", "d"].map(|name| cached(&client, name));
     for lock in &locks[..3] {
         use_once(lock);
-        world.clock.advance(MILLISECOND);
+        setup.clock.advance(MILLISECOND);
     }
     use_once(&locks[0]);
-    world.clock.advance(MILLISECOND);
+    setup.clock.advance(MILLISECOND);
     use_once(&locks[3]);
     wait_until("b is free", SOON, || is_free(&rival, "b"));
     let free = ["a", "c", "d"].map(|name| is_free(&rival, name));
@@ -101,28 +101,28 @@ fn of_too_many_the_one_that_is_idle_longest_is_released() {
 
 #[test]
 fn with_a_limit_of_zero_nothing_is_cached() {
-    let world = InMemory::new();
-    let client = built(world.builder().max_cached_locks(0));
+    let setup = InMemory::new();
+    let client = built(setup.builder().max_cached_locks(0));
     use_once(&cached(&client, "a"));
-    wait_until("it is free", SOON, || is_free(&world.client(), "a"));
+    wait_until("it is free", SOON, || is_free(&setup.client(), "a"));
 }
 
 #[test]
 fn a_loss_is_dropped_in_silence_and_counted() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let lost = Arc::new(AtomicU32::new(0));
     let reported = Arc::clone(&lost);
-    let client = built(world.builder().on_lost(move |_| {
+    let client = built(setup.builder().on_lost(move |_| {
         reported.fetch_add(1, Ordering::Relaxed);
     }));
     let second = Duration::from_secs(1);
     let lock = client.lock("a").with_cache(second * 10);
     let guard = lock.lock().unwrap();
-    world.clock.advance(second * 5);
+    setup.clock.advance(second * 5);
     guard.unlock().unwrap();
     // The renewal before ten seconds are over finds that it is gone.
-    world.memory.delete("a");
-    world.clock.advance(second * 5);
+    setup.memory.delete("a");
+    setup.clock.advance(second * 5);
     wait_until("it is lost", SOON, || client.stats().cache.lost == 1);
     assert_eq!((client.stats().lost, client.stats().held), (0, 0));
     use_once(&lock);
@@ -131,34 +131,34 @@ fn a_loss_is_dropped_in_silence_and_counted() {
 
 #[test]
 fn its_own_client_can_force_its_release() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let lock = cached(&client, "a");
     use_once(&lock);
     assert!(lock.force_unlock().unwrap());
     assert_eq!((client.stats().cache.lost, client.stats().lost), (1, 0));
-    let commands = world.memory.commands();
+    let commands = setup.memory.commands();
     use_once(&lock);
-    assert!(world.memory.commands() > commands, "it is acquired anew");
+    assert!(setup.memory.commands() > commands, "it is acquired anew");
 }
 
 #[test]
 fn after_a_pause_of_the_process_it_is_acquired_anew() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let lock = cached(&client, "a");
     use_once(&lock);
     // Nothing but the clock has run: the ticker has not looked yet, or has.
-    world.clock.advance(Duration::from_secs(60));
-    let rival = world.client().lock("a").try_lock().unwrap().unwrap();
+    setup.clock.advance(Duration::from_secs(60));
+    let rival = setup.client().lock("a").try_lock().unwrap().unwrap();
     assert!(lock.try_lock().unwrap().is_none());
     rival.unlock().unwrap();
     use_once(&lock);
 }
 
 on_all_stores! {
-    fn a_shutdown_releases_it(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn a_shutdown_releases_it(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         cache(&client, "a");
         assert!(!is_free(&rival, "a"));
         let report = client.shutdown(SOON);
@@ -166,8 +166,8 @@ on_all_stores! {
         assert!(is_free(&rival, "a"));
     }
 
-    fn the_end_of_the_last_client_releases_it(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn the_end_of_the_last_client_releases_it(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let clone = client.clone();
         cache(&client, "a");
         drop(client);

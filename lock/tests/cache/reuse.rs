@@ -8,17 +8,17 @@ use wheellock::{OwnHolder, Wait};
 use wheellock_fixture::wait_until;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{LIMIT, SOON, now};
 use crate::{TIME, cached, is_free, use_once};
 
 #[test]
 fn the_next_acquire_of_any_thread_asks_nothing() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let lock = cached(&client, "a");
     use_once(&lock);
-    let commands = world.memory.commands();
+    let commands = setup.memory.commands();
     use_once(&lock);
     drop(lock.try_lock().unwrap().unwrap());
     drop(lock.try_lock_for(TIME).unwrap().unwrap());
@@ -28,17 +28,17 @@ fn the_next_acquire_of_any_thread_asks_nothing() {
     });
     // A handle that leaves nothing behind takes what is there, and its release goes to the server.
     let guard = client.lock("a").lock().unwrap();
-    assert_eq!(world.memory.commands(), commands);
+    assert_eq!(setup.memory.commands(), commands);
     assert_eq!(client.stats().cache.hits, 6);
     guard.unlock().unwrap();
     assert_eq!(client.stats().cache.cached, 0);
-    assert!(is_free(&world.client(), "a"));
+    assert!(is_free(&setup.client(), "a"));
 }
 
 #[test]
 fn a_guard_of_a_cached_lock_is_as_any_other() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let lock = cached(&client, "a");
     use_once(&lock);
     let guard = lock.lock().unwrap();
@@ -59,8 +59,8 @@ fn a_guard_of_a_cached_lock_is_as_any_other() {
 
 #[test]
 fn a_cached_lock_is_listed_as_nobodys() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     use_once(&cached(&client, "a"));
     let holds = client.holds();
     assert_eq!(holds.len(), 1);
@@ -75,23 +75,23 @@ fn a_cached_lock_is_listed_as_nobodys() {
 
 #[test]
 fn a_sendable_lock_is_cached_too() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let lock = client.lock("a").with_cache(TIME).sendable();
     drop(lock.lock().unwrap());
-    let commands = world.memory.commands();
+    let commands = setup.memory.commands();
     let guard = lock.lock().unwrap();
     assert!(lock.try_lock().unwrap().is_none(), "it does not nest");
     thread::scope(|scope| scope.spawn(move || drop(guard)).join().unwrap());
     drop(lock.lock().unwrap());
     // Only the refused try has asked.
-    assert_eq!(world.memory.commands(), commands + 1);
+    assert_eq!(setup.memory.commands(), commands + 1);
 }
 
 #[test]
 fn an_acquire_that_takes_no_cached_lock_has_it_released() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let leased = client.lock("a").with_lease(Duration::from_secs(1));
     let named = client.lock("a").with_owner("b");
     use_once(&cached(&client, "a"));
@@ -105,8 +105,8 @@ fn an_acquire_that_takes_no_cached_lock_has_it_released() {
 
 #[test]
 fn others_see_that_a_lock_may_be_cached() {
-    let world = World::on_a_server();
-    let [client, plain, observer] = [world.client(), world.client(), world.client()];
+    let setup = TestStore::on_a_server();
+    let [client, plain, observer] = [setup.client(), setup.client(), setup.client()];
     let _guard = cached(&client, "a").lock().unwrap();
     let _plain = plain.lock("b").lock().unwrap();
     let may_be = |name: &str| observer.lock(name).holder().unwrap().unwrap().may_be_cached;
@@ -116,10 +116,10 @@ fn others_see_that_a_lock_may_be_cached() {
 }
 
 on_all_stores! {
-    fn threads_of_two_clients_are_inside_one_at_a_time(world: &World) {
+    fn threads_of_two_clients_are_inside_one_at_a_time(setup: &TestStore) {
         const THREADS: usize = 4;
         const TIMES: u32 = 200;
-        let clients = [world.client(), world.client()];
+        let clients = [setup.client(), setup.client()];
         let (inside, uses) = (AtomicU32::new(0), AtomicU32::new(0));
         thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -139,9 +139,9 @@ on_all_stores! {
         assert_eq!(uses.into_inner(), TIMES * u32::try_from(THREADS).unwrap());
     }
 
-    fn threads_of_one_client_pass_a_cached_lock_on_without_a_pause(world: &World) {
+    fn threads_of_one_client_pass_a_cached_lock_on_without_a_pause(setup: &TestStore) {
         const TIMES: u32 = 300;
-        let client = world.client();
+        let client = setup.client();
         let begun = now();
         thread::scope(|scope| {
             for _ in 0..4 {

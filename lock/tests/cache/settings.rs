@@ -49,8 +49,8 @@ fn only_a_plain_watched_lock_can_be_cached() {
 
 #[test]
 fn the_time_is_between_a_millisecond_and_a_third_of_the_lease() {
-    let world = InMemory::new();
-    let client = world.client_with_lease(SECOND * 3);
+    let setup = InMemory::new();
+    let client = setup.client_with_lease(SECOND * 3);
     let lock = |time| client.lock("a").with_cache(time);
     for time in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(1001)] {
         let refused = refusal(lock(time).lock());

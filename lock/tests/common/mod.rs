@@ -125,14 +125,14 @@ impl Script {
 }
 
 /// A server, and a proxy that leads to it.
-pub(crate) struct World {
+pub(crate) struct ProxiedServer {
     // Before the server: it ends first.
     pub(crate) proxy: Proxy,
     pub(crate) server: Server,
     hashes: [(Script, String); 8],
 }
 
-impl World {
+impl ProxiedServer {
     pub(crate) fn new() -> Self {
         Self::of(Server::builder())
     }
@@ -207,8 +207,8 @@ impl World {
         self.proxy.on(self.is(script, name), fault)
     }
 
-    /// Keeps the next run of a script on this key back.
-    pub(crate) fn keep_back(&self, script: Script, name: &str) -> Kept {
+    /// Withholds the next run of a script on this key.
+    pub(crate) fn withhold(&self, script: Script, name: &str) -> Withheld {
         let is = self.is(script, name);
         let request = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&request);
@@ -224,7 +224,7 @@ impl World {
             Script::ForceRelease => 3,
             Script::FairAcquire | Script::FairRelease => 4,
         };
-        Kept { aim: self.proxy.on(matcher, Fault::HoldRequest), request, keys }
+        Withheld { aim: self.proxy.on(matcher, Fault::HoldRequest), request, keys }
     }
 
     /// The server's clock in milliseconds.
@@ -267,14 +267,14 @@ impl World {
     }
 }
 
-/// A request that is kept back.
-pub(crate) struct Kept {
+/// A request that is withheld.
+pub(crate) struct Withheld {
     aim: Aim,
     request: Arc<Mutex<Option<Request>>>,
     keys: usize,
 }
 
-impl Kept {
+impl Withheld {
     pub(crate) fn wait(&self) {
         self.aim.wait_for_hit(SOON);
     }
@@ -285,9 +285,9 @@ impl Kept {
     }
 
     /// Delivers it when its not-after has passed.
-    pub(crate) fn deliver_late(&self, world: &World) -> Reply {
+    pub(crate) fn deliver_late(&self, setup: &ProxiedServer) -> Reply {
         let not_after = self.not_after();
-        wait_until("the not-after has passed", SOON, || world.now() > not_after);
+        wait_until("the not-after has passed", SOON, || setup.now() > not_after);
         self.deliver()
     }
 

@@ -20,7 +20,7 @@ use super::slots::Lent;
 use super::user::{RULE, user_url};
 
 /// Somewhere that locks are kept, and how to look at them from outside.
-pub(crate) enum World {
+pub(crate) enum TestStore {
     Memory(Memory),
     Redis(Box<Reached>),
     Cluster(Lent),
@@ -80,7 +80,7 @@ impl Reached {
     }
 }
 
-impl World {
+impl TestStore {
     pub(crate) fn in_memory() -> Self {
         Self::Memory(Memory::new())
     }
@@ -201,18 +201,18 @@ impl World {
 
 /// Each function becomes two tests, one on each store.
 macro_rules! on_both_stores {
-    ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
-        $(fn $name($world: &World) $body)*
+    ($($(#[$attribute:meta])* fn $name:ident($setup:ident: &TestStore) $body:block)*) => {
+        $(fn $name($setup: &TestStore) $body)*
 
         mod in_memory {
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&$crate::common::stores::World::in_memory());
+                super::$name(&$crate::common::stores::TestStore::in_memory());
             })*
         }
 
         mod on_a_server {
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&$crate::common::stores::World::on_a_server());
+                super::$name(&$crate::common::stores::TestStore::on_a_server());
             })*
         }
     };
@@ -223,20 +223,20 @@ pub(crate) use on_both_stores;
 /// Each function becomes four tests: one on each store, one in a cluster, and one behind the one
 /// endpoint of a cluster.
 macro_rules! on_all_stores {
-    ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
+    ($($(#[$attribute:meta])* fn $name:ident($setup:ident: &TestStore) $body:block)*) => {
         $crate::common::stores::on_both_stores! {
-            $($(#[$attribute])* fn $name($world: &World) $body)*
+            $($(#[$attribute])* fn $name($setup: &TestStore) $body)*
         }
 
         mod in_a_cluster {
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&$crate::common::stores::World::in_a_cluster());
+                super::$name(&$crate::common::stores::TestStore::in_a_cluster());
             })*
         }
 
         mod behind_an_endpoint {
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&$crate::common::stores::World::behind_an_endpoint());
+                super::$name(&$crate::common::stores::TestStore::behind_an_endpoint());
             })*
         }
     };
@@ -247,17 +247,17 @@ pub(crate) use on_all_stores;
 /// Each function becomes a test on each store, in a cluster, and on a server that is reached over a
 /// unix socket, and over TLS.
 macro_rules! on_every_road {
-    ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
+    ($($(#[$attribute:meta])* fn $name:ident($setup:ident: &TestStore) $body:block)*) => {
         $crate::common::stores::on_all_stores! {
-            $($(#[$attribute])* fn $name($world: &World) $body)*
+            $($(#[$attribute])* fn $name($setup: &TestStore) $body)*
         }
 
         #[cfg(unix)]
         mod over_a_unix_socket {
-            use $crate::common::stores::{Road, World};
+            use $crate::common::stores::{Road, TestStore};
 
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&World::by(Road::Unix));
+                super::$name(&TestStore::by(Road::Unix));
             })*
         }
 
@@ -265,10 +265,10 @@ macro_rules! on_every_road {
         mod over_tls {
             use wheellock_fixture::Certificates;
 
-            use $crate::common::stores::{Road, World};
+            use $crate::common::stores::{Road, TestStore};
 
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&World::by(Road::Tls(Certificates::new())));
+                super::$name(&TestStore::by(Road::Tls(Certificates::new())));
             })*
         }
     };

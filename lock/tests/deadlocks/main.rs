@@ -12,14 +12,14 @@ mod common;
 
 mod hard_cases;
 mod processes;
-mod schedules;
+mod random_runs;
 
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, built, ended, now, pause, wait_for_a_waiter};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, Lock, OnDeadlock, Wait, Warning};
@@ -65,10 +65,10 @@ fn failed(results: &[Result<(), Error>]) -> usize {
 }
 
 on_all_stores! {
-    fn one_wait_of_a_cycle_fails_and_the_others_go_on(world: &World) {
+    fn one_wait_of_a_cycle_fails_and_the_others_go_on(setup: &TestStore) {
         for threads in 2..5 {
             let build = |number: usize| {
-                let builder = world.builder().on_deadlock(OnDeadlock::Fail);
+                let builder = setup.builder().on_deadlock(OnDeadlock::Fail);
                 built(builder.label(&format!("client {number}")))
             };
             let clients: Vec<Client> = (0..threads).map(build).collect();
@@ -96,15 +96,15 @@ on_all_stores! {
     }
 }
 
-fn is_in_the_graph(world: &World) {
-    let clients = ["one", "other"].map(|label| built(world.builder().label(label)));
+fn is_in_the_graph(setup: &TestStore) {
+    let clients = ["one", "other"].map(|label| built(setup.builder().label(label)));
     // The user of the other clients may not list locks.
-    let observer = built(match world {
-        World::Memory(_) => world.builder(),
-        World::Redis(server) => Client::builder().url(&server.url()),
-        World::Cluster(cluster) => Client::builder().url(&cluster.url()),
+    let observer = built(match setup {
+        TestStore::Memory(_) => setup.builder(),
+        TestStore::Redis(server) => Client::builder().url(&server.url()),
+        TestStore::Cluster(cluster) => Client::builder().url(&cluster.url()),
         // Behind one address the keys of one server are found.
-        World::Endpoint(..) => unreachable!(),
+        TestStore::Endpoint(..) => unreachable!(),
     });
     let [a, b] = ["a", "b"].map(|name| clients.each_ref().map(|client| client.lock(name)));
     let reader = clients[0].read_write_lock("c").read_lock().sendable().lock().unwrap();
@@ -159,8 +159,8 @@ fn is_in_the_graph(world: &World) {
 
 #[test]
 fn a_graph_has_the_waits_their_owners_and_the_cycles() {
-    for world in [World::in_memory(), World::on_a_server(), World::in_a_cluster()] {
-        is_in_the_graph(&world);
+    for setup in [TestStore::in_memory(), TestStore::on_a_server(), TestStore::in_a_cluster()] {
+        is_in_the_graph(&setup);
     }
 }
 
@@ -262,11 +262,11 @@ fn waits_of_less_than_a_second_leave_nothing_on_the_server() {
 
 #[test]
 fn record_is_written_again_if_the_write_without_waits_failed() {
-    let world = InMemory::new();
-    let (other, client) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (other, client) = (setup.client(), setup.client());
     let _held = other.lock("a").lock().unwrap();
     let record = format!("wheellock_client:{}", client.id());
-    let names_waits = || world.memory.fields(&record).iter().any(|(field, _)| field == "waits");
+    let names_waits = || setup.memory.fields(&record).iter().any(|(field, _)| field == "waits");
     let (cancel, cancelled) = bounded::<()>(0);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
@@ -274,16 +274,16 @@ fn record_is_written_again_if_the_write_without_waits_failed() {
             client.lock("a").try_lock_with(wait).map(drop)
         });
         wait_for_a_waiter(&client);
-        world.clock.advance(Duration::from_secs(2));
+        setup.clock.advance(Duration::from_secs(2));
         assert!(names_waits());
-        world.memory.set_unreachable(true);
+        setup.memory.set_unreachable(true);
         drop(cancel);
         assert!(matches!(ended(&client, waiter), Err(Error::Cancelled { .. })));
     });
     // The record is written, and the write fails.
-    world.clock.advance(Duration::from_secs(1));
+    setup.clock.advance(Duration::from_secs(1));
     assert!(names_waits());
-    world.memory.set_unreachable(false);
-    world.clock.advance(Duration::from_secs(1));
+    setup.memory.set_unreachable(false);
+    setup.clock.advance(Duration::from_secs(1));
     assert!(!names_waits());
 }

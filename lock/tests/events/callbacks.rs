@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use crate::common::expected::{Expected, lost};
 use crate::common::in_memory::InMemory;
-use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, limited_user, pause, timed};
+use crate::common::{
+    ProxiedServer, SLACK, SOON, Script, TIMEOUT, built, limited_user, pause, timed,
+};
 use crossbeam_channel::{Receiver, TryRecvError, bounded, unbounded};
 use parking_lot::Mutex;
 use wheellock::Fault::{ClockBack, ClockForward};
@@ -25,9 +27,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
 
 /// A client, and the losses that it reports.
-fn reporting(world: &InMemory) -> (Client, Receiver<LostLock>) {
+fn reporting(setup: &InMemory) -> (Client, Receiver<LostLock>) {
     let (tell, told) = unbounded();
-    let client = built(world.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
+    let client = built(setup.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
     (client, told)
 }
 
@@ -53,19 +55,19 @@ fn lost_error(name: &str, reason: LostReason) -> Expected {
 
 #[test]
 fn check_passes_during_hold_and_later_returns_loss_reason() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     let leased = client.lock("leased").with_lease(SECOND * 10).lock().unwrap();
     let watched = client.lock("watched").lock().unwrap();
-    world.clock.advance(SECOND * 9);
+    setup.clock.advance(SECOND * 9);
     assert_eq!((leased.check(), watched.check()), (Ok(()), Ok(())));
-    world.clock.advance(SECOND);
+    setup.clock.advance(SECOND);
     assert_eq!(leased.check(), lost_error("leased", LostReason::Expired));
     assert_eq!(watched.check(), Ok(()));
-    world.memory.delete("watched");
+    setup.memory.delete("watched");
     // Local: no query was sent.
     assert_eq!(watched.check(), Ok(()));
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     assert_eq!(watched.check(), lost_error("watched", LostReason::Deleted));
     let report = client.shutdown(SECOND);
     assert_eq!(report.released, 0);
@@ -80,8 +82,8 @@ fn closes(told: &Receiver<LostReason>, drop_guard: impl FnOnce()) {
 
 #[test]
 fn a_nested_guard_leaves_no_listener_behind() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     let outer = client.lock("a").lock().unwrap();
     let (first, second) =
         (client.lock("a").lock().unwrap(), client.fenced_lock("a").lock().unwrap());
@@ -93,16 +95,16 @@ fn a_nested_guard_leaves_no_listener_behind() {
     let outermost = owned.lock().unwrap();
     let inner = owned.lock().unwrap();
     closes(&inner.lost().clone(), || drop(inner));
-    world.memory.delete("a");
-    world.clock.advance(SECOND * 11);
+    setup.memory.delete("a");
+    setup.clock.advance(SECOND * 11);
     assert_eq!(outer.lost().try_recv(), Ok(LostReason::Deleted));
     assert!(outermost.is_held());
 }
 
 #[test]
 fn nested_guards_of_several_locks_leave_no_listeners_behind() {
-    let worlds = [InMemory::new(), InMemory::new(), InMemory::new()];
-    let clients: Vec<Client> = worlds.iter().map(|world| built(world.builder())).collect();
+    let setups = [InMemory::new(), InMemory::new(), InMemory::new()];
+    let clients: Vec<Client> = setups.iter().map(|setup| built(setup.builder())).collect();
     let (a, b) = (clients[0].lock("a"), clients[0].lock("b"));
     let multi = clients[0].multi_lock(&[&a, &b]);
     let outer = multi.lock().unwrap();
@@ -119,11 +121,11 @@ fn nested_guards_of_several_locks_leave_no_listeners_behind() {
 
 #[test]
 fn loss_found_by_nested_guard_release_reaches_lost_channel() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     let (outer, inner) = (client.lock("a").lock().unwrap(), client.lock("a").lock().unwrap());
     let told = inner.lost().clone();
-    world.memory.delete("a");
+    setup.memory.delete("a");
     assert_eq!(inner.unlock(), lost_error("a", LostReason::Deleted));
     assert_eq!(told.try_recv(), Ok(LostReason::Deleted));
     assert_eq!(outer.lost().try_recv(), Ok(LostReason::Deleted));
@@ -131,8 +133,8 @@ fn loss_found_by_nested_guard_release_reaches_lost_channel() {
 
 #[test]
 fn a_check_after_a_shutdown_says_so() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     let guard = client.lock("a").lock().unwrap();
     client.shutdown(SECOND);
     assert_eq!(guard.check(), lost_error("a", LostReason::Shutdown));
@@ -140,11 +142,11 @@ fn a_check_after_a_shutdown_says_so() {
 
 #[test]
 fn hold_unrenewed_because_of_process_pause_is_lost_as_paused() {
-    let world = InMemory::new();
-    let (client, told) = reporting(&world);
+    let setup = InMemory::new();
+    let (client, told) = reporting(&setup);
     let watched = client.lock("watched").lock().unwrap();
     let leased = client.lock("leased").with_lease(SECOND * 20).lock().unwrap();
-    world.clock.jump(SECOND * 45);
+    setup.clock.jump(SECOND * 45);
     assert_eq!(watched.check(), lost_error("watched", LostReason::Paused));
     assert_eq!(leased.check(), lost_error("leased", LostReason::Expired));
     let mut told = all(&told);
@@ -157,13 +159,13 @@ fn hold_unrenewed_because_of_process_pause_is_lost_as_paused() {
 
 #[test]
 fn an_unanswered_renewal_before_a_pause_is_lost_as_unreachable() {
-    let world = InMemory::new();
-    let (client, told) = reporting(&world);
+    let setup = InMemory::new();
+    let (client, told) = reporting(&setup);
     let guard = client.lock("a").lock().unwrap();
-    world.memory.set_unreachable(true);
-    world.clock.advance(SECOND * 15);
+    setup.memory.set_unreachable(true);
+    setup.clock.advance(SECOND * 15);
     assert!(client.stats().unanswered_renewals > 0);
-    world.clock.jump(SECOND * 45);
+    setup.clock.jump(SECOND * 45);
     assert_eq!(all(&told), [expected(&guard, LostReason::ServerUnreachable)]);
 }
 
@@ -198,76 +200,76 @@ fn holds_that_were_never_tried_are_lost_as_unreachable_too() {
 
 #[test]
 fn every_loss_is_reported_exactly_once() {
-    let world = InMemory::new();
-    let (client, told) = reporting(&world);
+    let setup = InMemory::new();
+    let (client, told) = reporting(&setup);
     let take = |name: &str| client.lock(name).with_lease(SECOND * 10).lock().unwrap();
     let mut expect = Vec::new();
 
     // The ticker.
     let guard = take("ticker");
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     expect.push(expected(&guard, LostReason::Expired));
     assert_eq!(all(&told), expect);
     assert!(guard.check().is_err() && guard.unlock().is_err());
 
     // The renewal thread.
     let guard = client.lock("renewal").lock().unwrap();
-    world.memory.delete("renewal");
-    world.clock.advance(SECOND * 10);
+    setup.memory.delete("renewal");
+    setup.clock.advance(SECOND * 10);
     expect.push(expected(&guard, LostReason::Deleted));
     drop(guard);
 
     // A caller, before the ticker comes to it.
     let guard = take("check");
-    world.clock.advance(guard.remaining());
+    setup.clock.advance(guard.remaining());
     assert!(guard.check().is_err());
     expect.push(expected(&guard, LostReason::Expired));
-    world.clock.advance(TICK * 2);
+    setup.clock.advance(TICK * 2);
     drop(guard);
 
     let guard = take("unlock");
-    world.clock.advance(guard.remaining());
+    setup.clock.advance(guard.remaining());
     expect.push(expected(&guard, LostReason::Expired));
     assert_eq!(guard.unlock(), lost_error("unlock", LostReason::Expired));
-    world.clock.advance(TICK * 2);
+    setup.clock.advance(TICK * 2);
 
     let guard = take("nested");
-    world.clock.advance(guard.remaining());
-    world.memory.delete("nested");
+    setup.clock.advance(guard.remaining());
+    setup.memory.delete("nested");
     let next = client.lock("nested").lock().unwrap();
     assert_ne!(next.owner(), guard.owner());
     expect.push(expected(&guard, LostReason::Expired));
-    world.clock.advance(TICK * 2);
+    setup.clock.advance(TICK * 2);
     next.unlock().unwrap();
     drop(guard);
 
     let guard = take("nested unlock");
     let inner = take("nested unlock");
-    world.clock.advance(guard.remaining());
+    setup.clock.advance(guard.remaining());
     assert_eq!(inner.unlock(), lost_error("nested unlock", LostReason::Expired));
     expect.push(expected(&guard, LostReason::Expired));
-    world.clock.advance(TICK * 2);
+    setup.clock.advance(TICK * 2);
     drop(guard);
 
     let guard = take("forced");
     client.lock("forced").force_unlock().unwrap();
     expect.push(expected(&guard, LostReason::Deleted));
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     assert!(guard.unlock().is_err());
 
     // A caller that the server notifies.
     let guard = take("gone");
-    world.memory.delete("gone");
+    setup.memory.delete("gone");
     expect.push(expected(&guard, LostReason::Deleted));
     assert_eq!(guard.unlock(), lost_error("gone", LostReason::Deleted));
 
     let guard = take("overwritten");
-    world.memory.put_text("overwritten");
+    setup.memory.put_text("overwritten");
     expect.push(expected(&guard, LostReason::TakenOver));
     drop(guard);
 
     let guard = take("gone, nested");
-    world.memory.delete("gone, nested");
+    setup.memory.delete("gone, nested");
     expect.push(expected(&guard, LostReason::Deleted));
     let next = take("gone, nested");
     drop(guard);
@@ -277,7 +279,7 @@ fn every_loss_is_reported_exactly_once() {
     take("released").unlock().unwrap();
     drop(take("dropped"));
 
-    world.clock.advance(SECOND * 30);
+    setup.clock.advance(SECOND * 30);
     client.shutdown(SECOND);
     assert_eq!(all(&told), expect[1..]);
     assert_eq!(client.stats().lost, 10);
@@ -286,12 +288,12 @@ fn every_loss_is_reported_exactly_once() {
 
 #[test]
 fn a_loss_report_has_the_time_held() {
-    let world = InMemory::new();
-    let (client, told) = reporting(&world);
+    let setup = InMemory::new();
+    let (client, told) = reporting(&setup);
     let guard = client.lock("a").lock().unwrap();
-    world.clock.advance(SECOND * 100);
-    world.memory.flush_all();
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 100);
+    setup.memory.flush_all();
+    setup.clock.advance(SECOND * 10);
     let held_for = told.try_recv().unwrap().held_for();
     assert!(held_for > SECOND * 100 && held_for <= SECOND * 110, "{held_for:?}");
     drop(guard);
@@ -299,12 +301,12 @@ fn a_loss_report_has_the_time_held() {
 
 #[test]
 fn a_shutdown_reports_only_holds_that_had_ended() {
-    let world = InMemory::new();
-    let (client, told) = reporting(&world);
+    let setup = InMemory::new();
+    let (client, told) = reporting(&setup);
     let held = client.lock("held").lock().unwrap();
     let over = client.lock("over").with_lease(SECOND * 5).lock().unwrap();
     // Within a tick, without a check.
-    world.clock.advance(over.remaining());
+    setup.clock.advance(over.remaining());
     let report = client.shutdown(SECOND);
     assert_eq!(report.released, 1);
     assert_eq!(all(&told), [expected(&over, LostReason::Expired)]);
@@ -444,13 +446,13 @@ fn dropping_a_client_waits_only_briefly_for_a_hanging_callback() {
 
 #[test]
 fn second_shutdown_returns_at_once_and_clock_still_advances() {
-    let world = InMemory::new();
-    let (client, told) = reporting(&world);
+    let setup = InMemory::new();
+    let (client, told) = reporting(&setup);
     lose(&client, "a");
     client.shutdown(SECOND * 3600);
     assert_eq!(told.len(), 1);
     // The callbacks' thread has ended. A clock that still waited for it would panic.
-    world.clock.advance(SECOND * 3600);
+    setup.clock.advance(SECOND * 3600);
     let (_, took) = timed(|| client.shutdown(SECOND * 3600));
     assert!(took < SLACK, "{took:?}");
 }
@@ -490,11 +492,11 @@ fn a_callback_may_use_the_client_and_shut_it_down() {
 
 #[test]
 fn a_callback_may_wait_for_a_time_of_the_manual_clock() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = unbounded();
     let shared: Arc<Mutex<Option<Client>>> = Arc::default();
     let of_callback = Arc::clone(&shared);
-    let client = built(world.builder().on_lost(move |_| {
+    let client = built(setup.builder().on_lost(move |_| {
         let client = of_callback.lock().clone().unwrap();
         let waited = client.lock("busy").try_lock_for(SECOND * 20).map(|got| got.is_some());
         tell.send(waited).unwrap();
@@ -503,9 +505,9 @@ fn a_callback_may_wait_for_a_time_of_the_manual_clock() {
     let _busy = client.lock("busy").lock().unwrap();
     let _gone = client.lock("gone").lock().unwrap();
     lose(&client, "gone");
-    world.clock.advance(SECOND * 19);
+    setup.clock.advance(SECOND * 19);
     assert!(told.try_recv().is_err(), "it waits");
-    world.clock.advance(SECOND * 2);
+    setup.clock.advance(SECOND * 2);
     assert_eq!(told.try_recv(), Ok(Ok(false)));
     drop(shared.lock().take());
 }
@@ -537,40 +539,40 @@ fn a_callback_may_drop_the_last_handle_without_a_shutdown() {
 
 #[test]
 fn hold_is_not_renewed_beyond_max_hold_and_expires() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = unbounded();
     let longest = SECOND * 100;
-    let builder = world.builder().max_hold(longest);
+    let builder = setup.builder().max_hold(longest);
     let client = built(builder.on_lost(move |lost| tell.send(lost.clone()).unwrap()));
     let guard = client.lock("a").lock().unwrap();
     let steps = u32::try_from(longest.as_millis() / TICK.as_millis()).unwrap();
     for step in 1..=steps {
-        world.clock.advance(TICK);
+        setup.clock.advance(TICK);
         let valid_until = TICK * step + guard.remaining();
         assert!(valid_until <= longest, "{valid_until:?}");
     }
     assert!(!guard.is_held());
-    world.clock.advance(TICK * 2);
+    setup.clock.advance(TICK * 2);
     let lost = told.try_recv().unwrap();
     assert_eq!(lost.reason(), LostReason::Expired);
     // At most an interval sooner.
     assert!(lost.held_for() >= SECOND * 90, "{:?}", lost.held_for());
     assert_eq!(guard.check(), lost_error("a", LostReason::Expired));
     // The server is not left with the rest of the lease.
-    world.clock.advance(SECOND);
-    assert!(world.memory.fields("a").is_empty());
+    setup.clock.advance(SECOND);
+    assert!(setup.memory.fields("a").is_empty());
 }
 
 #[test]
 fn max_hold_does_not_limit_hold_with_own_lease() {
-    let world = InMemory::new();
-    let client = built(world.builder().max_hold(SECOND * 30));
+    let setup = InMemory::new();
+    let client = built(setup.builder().max_hold(SECOND * 30));
     let leased = client.lock("a").with_lease(SECOND * 100).lock().unwrap();
     let watched = client.lock("b").lock().unwrap();
-    world.clock.advance(SECOND * 30);
+    setup.clock.advance(SECOND * 30);
     assert!(!watched.is_held());
     assert_eq!(client.stats().renewed, 0);
-    world.clock.advance(SECOND * 68);
+    setup.clock.advance(SECOND * 68);
     assert!(leased.is_held());
 }
 
@@ -601,41 +603,41 @@ fn max_hold_below_lease_and_zero_long_hold_are_refused() {
 
 #[test]
 fn a_long_hold_is_reported_once_within_a_third_of_the_lease() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = unbounded();
-    let builder = world.builder().on_long_hold(SECOND * 45, move |held| {
+    let builder = setup.builder().on_long_hold(SECOND * 45, move |held| {
         tell.send((held.name().to_owned(), held.owner().to_owned(), held.held_for())).unwrap();
     });
     let client = built(builder);
     let guard = client.lock("a").lock().unwrap();
     drop(client.lock("short").lock().unwrap());
-    world.clock.advance(SECOND * 44);
+    setup.clock.advance(SECOND * 44);
     assert!(told.is_empty());
-    world.clock.advance(SECOND * 11);
+    setup.clock.advance(SECOND * 11);
     let (name, owner, held_for) = told.try_recv().unwrap();
     assert_eq!((name, owner.as_str()), ("a".to_owned(), guard.owner()));
     assert!(held_for >= SECOND * 45 && held_for <= SECOND * 55, "{held_for:?}");
-    world.clock.advance(SECOND * 1000);
+    setup.clock.advance(SECOND * 1000);
     assert!(told.is_empty());
     assert!(guard.is_held());
     // The next hold of the same lock is another.
     guard.unlock().unwrap();
     let _guard = client.lock("a").lock().unwrap();
-    world.clock.advance(SECOND * 55);
+    setup.clock.advance(SECOND * 55);
     assert_eq!(told.len(), 1);
 }
 
 #[test]
 fn a_long_leased_hold_is_reported_within_a_tick() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = unbounded();
-    let builder = world.builder().max_hold(SECOND * 60).on_long_hold(SECOND * 50, move |held| {
+    let builder = setup.builder().max_hold(SECOND * 60).on_long_hold(SECOND * 50, move |held| {
         tell.send((held.name().to_owned(), held.held_for())).unwrap();
     });
     let client = built(builder);
     let leased = client.lock("leased").with_lease(SECOND * 100).lock().unwrap();
     let watched = client.lock("watched").lock().unwrap();
-    world.clock.advance(SECOND * 50 + TICK * 2);
+    setup.clock.advance(SECOND * 50 + TICK * 2);
     let mut names: Vec<String> = told
         .try_iter()
         .map(|(name, held_for)| {
@@ -645,10 +647,10 @@ fn a_long_leased_hold_is_reported_within_a_tick() {
         .collect();
     names.sort();
     assert_eq!(names, ["leased", "watched"]);
-    world.clock.advance(SECOND * 40);
+    setup.clock.advance(SECOND * 40);
     // It goes on to its own end.
     assert!(leased.is_held() && !watched.is_held());
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     assert_eq!(leased.lost().try_recv(), Ok(LostReason::Expired));
     assert!(told.is_empty());
 }
@@ -728,9 +730,10 @@ fn an_unanswered_policy_query_costs_one_timeout_and_no_lock() {
     // The late one would be taken for the answer to the next command.
     let late = Fault::DelayReply(TIMEOUT * 3 / 2);
     for fault in [Fault::SwallowReply, Fault::CutReplyAfter(9), Fault::ResetBeforeReply, late] {
-        let world = World::of(Server::builder().argument("--maxmemory-policy", "volatile-lru"));
-        world.proxy.on(|request| request.name() == "INFO", fault);
-        let (client, took) = timed(|| world.client());
+        let setup =
+            ProxiedServer::of(Server::builder().argument("--maxmemory-policy", "volatile-lru"));
+        setup.proxy.on(|request| request.name() == "INFO", fault);
+        let (client, took) = timed(|| setup.client());
         assert!(took < TIMEOUT + SLACK, "{took:?}");
         assert!(client.warnings().is_empty());
         client.lock("a").lock().unwrap().unlock().unwrap();
@@ -778,15 +781,15 @@ fn changed_eviction_policy_warns_once_at_renewal_connection() {
 
 #[test]
 fn unanswered_policy_query_is_not_repeated_after_few_attempts() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let clock = ManualClock::new();
-    let asked = world.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply).always();
+    let asked = setup.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply).always();
     // Where time stands still, a call that loses an attempt waits for ever.
-    let builder = world.builder().command_timeout(SECOND);
+    let builder = setup.builder().command_timeout(SECOND);
     let client = built(builder.clock(Arc::new(clock.clone())));
     let guard = client.lock("a").lock().unwrap();
     for _ in 0..5 {
-        world.server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        setup.server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         clock.advance(SECOND * 14);
     }
     assert!(guard.is_held() && client.stats().renewed >= 5);
@@ -795,17 +798,17 @@ fn unanswered_policy_query_is_not_repeated_after_few_attempts() {
 
 #[test]
 fn a_policy_query_that_failed_is_sent_again() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let clock = ManualClock::new();
     let (tell, told) = unbounded();
-    let builder = world.builder().command_timeout(SOON).clock(Arc::new(clock.clone()));
+    let builder = setup.builder().command_timeout(SOON).clock(Arc::new(clock.clone()));
     let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
     let guard = client.lock("a").lock().unwrap();
     let set = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
-    assert!(!world.server.command(&set).is_error());
+    assert!(!setup.server.command(&set).is_error());
     // The renewals' connection, and the one after it, which is made once that one is seen to have
     // ended.
-    let broken = world.proxy.on(|request| request.name() == "INFO", Fault::ResetBeforeReply);
+    let broken = setup.proxy.on(|request| request.name() == "INFO", Fault::ResetBeforeReply);
     clock.advance(SECOND * 14);
     assert_eq!(broken.hits(), 1);
     let of_eviction = |warning: &Warning| matches!(warning, Warning::Eviction { .. });
@@ -821,15 +824,15 @@ fn on_renewal(set: wheellock::Fault) -> impl FnOnce(&Memory) {
 
 /// What is warned of when `set` sets the server's clock between two renewals.
 fn warned(set: impl FnOnce(&Memory)) -> Vec<Warning> {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = unbounded();
-    let client = built(world.builder().on_warning(move |warning| {
+    let client = built(setup.builder().on_warning(move |warning| {
         tell.send(warning.clone()).unwrap();
     }));
     let guard = client.lock("a").lock().unwrap();
-    world.clock.advance(SECOND * 10);
-    set(&world.memory);
-    world.clock.advance(SECOND * 100);
+    setup.clock.advance(SECOND * 10);
+    set(&setup.memory);
+    setup.clock.advance(SECOND * 100);
     assert!(guard.is_held());
     let told: Vec<Warning> = told.try_iter().collect();
     assert_eq!(client.warnings(), told);
@@ -863,33 +866,33 @@ fn other_clock_after_a_failover_is_no_jump_of_the_server_clock() {
 
 #[test]
 fn a_pause_of_this_process_is_no_jump_of_the_server_clock() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     let guard = client.lock("a").lock().unwrap();
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     for _ in 0..5 {
-        world.clock.jump(SECOND * 15);
-        world.clock.advance(SECOND);
+        setup.clock.jump(SECOND * 15);
+        setup.clock.advance(SECOND);
     }
     assert!(guard.is_held());
     drop(guard);
-    world.clock.jump(SECOND * 3600);
+    setup.clock.jump(SECOND * 3600);
     let _guard = client.lock("b").lock().unwrap();
-    world.clock.advance(SECOND * 20);
+    setup.clock.advance(SECOND * 20);
     assert!(client.stats().renewed > 5);
     assert!(client.warnings().is_empty());
 }
 
 #[test]
 fn the_client_keeps_the_last_64_warnings() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     let _guard = client.lock("a").lock().unwrap();
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     let set_back = |millis| {
         let set = ClockBack(Duration::from_millis(millis));
-        world.memory.set_faults(Faults::new().on_renewal(0, set));
-        world.clock.advance(SECOND * 10);
+        setup.memory.set_faults(Faults::new().on_renewal(0, set));
+        setup.clock.advance(SECOND * 10);
     };
     for _ in 0..3 {
         set_back(5000);
@@ -906,16 +909,16 @@ fn the_client_keeps_the_last_64_warnings() {
 
 #[test]
 fn renewals_at_a_real_server_measure_its_clock() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let (tell, told) = unbounded();
-    let builder = world.builder().watchdog_lease(Duration::from_millis(1500));
+    let builder = setup.builder().watchdog_lease(Duration::from_millis(1500));
     let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
     let guard = client.lock("a").lock().unwrap();
     wait_until("it is renewed", SOON, || client.stats().renewed >= 3);
     assert!(client.warnings().is_empty());
-    let later = world.now() + 60_000;
+    let later = setup.now() + 60_000;
     let reply = format!("*2\r\n:{later}\r\n:1\r\n");
-    world.on(Script::Renew, "a", Fault::AnswerInstead(reply.into_bytes())).wait_for_hit(SOON);
+    setup.on(Script::Renew, "a", Fault::AnswerInstead(reply.into_bytes())).wait_for_hit(SOON);
     let jumped = told.recv_timeout(SOON).unwrap();
     let Warning::ServerClockJumped { by, forward: true, .. } = jumped else { panic!("{jumped}") };
     assert!(by > SECOND * 58 && by <= SECOND * 60, "{by:?}");

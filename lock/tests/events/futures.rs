@@ -58,8 +58,8 @@ fn sendable(client: &Client, name: &str) -> OwnedGuard {
 
 #[test]
 fn a_loss_wakes_its_task_on_the_wakers_thread_with_the_reason() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     let guards = ["deleted", "kept"].map(|name| sendable(&client, name));
     let expired = client.lock("leased").with_lease(SECOND).sendable().lock().unwrap();
     let [mut deleted, mut kept] = guards.each_ref().map(|guard| guard.lost_future().unwrap());
@@ -68,8 +68,8 @@ fn a_loss_wakes_its_task_on_the_wakers_thread_with_the_reason() {
     for (future, (waker, _)) in [&mut deleted, &mut kept, &mut leased].into_iter().zip(&wakers) {
         assert!(poll(Pin::new(future), waker).is_pending());
     }
-    world.memory.delete("deleted");
-    world.clock.advance(SECOND * 11);
+    setup.memory.delete("deleted");
+    setup.clock.advance(SECOND * 11);
     for (future, reason, (waker, woken)) in [
         (&mut deleted, LostReason::Deleted, &wakers[0]),
         (&mut leased, LostReason::Expired, &wakers[2]),
@@ -109,8 +109,8 @@ fn a_guard_that_goes_ends_its_future_without_a_reason() {
 
 #[test]
 fn a_future_belongs_to_its_guard_and_not_to_the_hold() {
-    let world = InMemory::new();
-    let client = built(world.builder());
+    let setup = InMemory::new();
+    let client = built(setup.builder());
     // Nested: the hold goes on.
     let outer = client.fenced_lock("nested").lock().unwrap();
     let inner = client.lock("nested").lock().unwrap();
@@ -128,19 +128,19 @@ fn a_future_belongs_to_its_guard_and_not_to_the_hold() {
     });
     assert_eq!((awaited(of_first), client.stats().hand_overs), (None, 1));
 
-    world.memory.delete("nested");
+    setup.memory.delete("nested");
     client.lock("handed").force_unlock().unwrap();
     assert_eq!(awaited(second.lost_future().unwrap()), Some(LostReason::Deleted));
-    world.clock.advance(SECOND * 11);
+    setup.clock.advance(SECOND * 11);
     assert_eq!(awaited(of_outer.unwrap()), Some(LostReason::Deleted));
 }
 
 #[test]
 fn multi_lock_future_completes_on_first_loss_and_on_release() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     // Whichever client's thread wakes it, that one may be shut down.
     for lost in [0, 1] {
-        let clients = [world.client(), world.client()];
+        let clients = [setup.client(), setup.client()];
         let guard =
             clients[0].multi_lock(&[&clients[0].lock("a"), &clients[1].lock("b")]).lock().unwrap();
         let mut future = guard.lost_future().unwrap();
@@ -152,7 +152,7 @@ fn multi_lock_future_completes_on_first_loss_and_on_release() {
             assert_eq!(awaited(future), Some(LostReason::Shutdown));
         }
     }
-    let client = world.client();
+    let client = setup.client();
     let both = client.multi_lock(&[&client.lock("a"), &client.lock("b")]);
     for release in [drop, |guard: MultiGuard| guard.unlock().unwrap()] {
         let guard = both.lock().unwrap();
@@ -167,8 +167,8 @@ fn multi_lock_future_completes_on_first_loss_and_on_release() {
 
 #[test]
 fn watched_permits_future_completes_on_first_loss_and_release() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let seats = client.expirable_semaphore("seats").watched();
     seats.set_permits(3).unwrap();
     let permits = seats.acquire_many(2).unwrap();
@@ -176,7 +176,7 @@ fn watched_permits_future_completes_on_first_loss_and_release() {
     let (waker, woken) = waker();
     assert!(poll(Pin::new(&mut future), &waker).is_pending());
     client.expirable_semaphore("seats").release(&permits.ids()[1]).unwrap();
-    world.clock.advance(SECOND * 11);
+    setup.clock.advance(SECOND * 11);
     assert_eq!(woken.recv_timeout(LIMIT).unwrap(), "lock-wakers");
     for future in [future, permits.lost_future().unwrap().unwrap()] {
         assert_eq!(awaited(future), Some(LostReason::Deleted));
@@ -244,8 +244,8 @@ fn counted_waker() -> (Waker, Arc<()>) {
 #[test]
 fn a_callback_that_blocks_delays_no_future() {
     let (go_on, told) = bounded::<()>(0);
-    let world = InMemory::new();
-    let builder = world.builder().on_lost(move |_| {
+    let setup = InMemory::new();
+    let builder = setup.builder().on_lost(move |_| {
         let _ended = told.recv();
     });
     let client = built(builder);

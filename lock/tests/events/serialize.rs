@@ -18,11 +18,11 @@ fn value(of: &impl serde::Serialize) -> Value {
 
 #[test]
 fn serialized_status_has_holders_waiters_and_times_in_ms() {
-    let world = InMemory::new();
-    let client = built(world.builder().label("billing"));
+    let setup = InMemory::new();
+    let client = built(setup.builder().label("billing"));
     let lock = client.read_write_lock("a").read_lock().with_lease(SECOND * 60);
     let guard = lock.lock().unwrap();
-    world.clock.advance(SECOND * 2);
+    setup.clock.advance(SECOND * 2);
     let status = value(&client.status("a").unwrap());
     let holder = json!({
         "owner": guard.owner(),
@@ -61,8 +61,8 @@ fn a_lock_without_an_end_has_no_remaining_time() {
 
 #[test]
 fn holds_and_statistics_have_words_for_kinds_and_reasons() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let _named = client.fair_lock("a").with_owner("request 7").lock().unwrap();
     let hold = value(&client.holds());
     assert_eq!(hold[0]["holder"], json!({ "named": "request 7" }));
@@ -71,7 +71,7 @@ fn holds_and_statistics_have_words_for_kinds_and_reasons() {
     let thread = json!({ "thread": format!("{:?}", std::thread::current().id()) });
     let holds = value(&client.holds());
     assert!(holds.as_array().unwrap().iter().any(|hold| hold["holder"] == thread), "{holds}");
-    world.memory.delete("b");
+    setup.memory.delete("b");
     assert!(lost.unlock().is_err());
     let stats = value(&client.stats());
     assert_eq!(stats["losses"], json!({ "deleted": 1 }));

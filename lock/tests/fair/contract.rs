@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::stores::{World, on_both_stores};
+use crate::common::stores::{TestStore, on_both_stores};
 use crossbeam_channel::{bounded, unbounded};
 use wheellock::{Client, Error, LostReason, Wait};
 use wheellock_fixture::wait_until;
@@ -26,10 +26,10 @@ fn is_free_for_all(client: &Client, name: &str) -> bool {
 }
 
 on_both_stores! {
-    fn a_fair_hold_is_the_hash_of_a_plain_one_and_excludes_it(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn a_fair_hold_is_the_hash_of_a_plain_one_and_excludes_it(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let guard = client.fair_lock("a").lock().unwrap();
-        assert_eq!(world.fields("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.fields("a"), [(guard.owner().to_owned(), "1".to_owned())]);
         assert!(rival.lock("a").try_lock().unwrap().is_none());
         assert!(rival.fair_lock("a").is_locked().unwrap());
         let left = rival.fair_lock("a").remaining_lease().unwrap().unwrap();
@@ -40,36 +40,36 @@ on_both_stores! {
         assert!(client.fair_lock("a").try_lock().unwrap().is_none());
     }
 
-    fn a_fair_hold_is_nested_and_counted(world: &World) {
-        let client = world.client();
+    fn a_fair_hold_is_nested_and_counted(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.fair_lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.try_lock().unwrap().unwrap();
         let plain = client.lock("a").lock().unwrap();
-        assert_eq!(world.fields("a"), [(outer.owner().to_owned(), "3".to_owned())]);
+        assert_eq!(setup.fields("a"), [(outer.owner().to_owned(), "3".to_owned())]);
         assert_eq!(lock.hold_count(), 3);
         outer.unlock().unwrap();
         assert!(inner.is_held());
         inner.unlock().unwrap();
-        assert_eq!(world.fields("a"), [(plain.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.fields("a"), [(plain.owner().to_owned(), "1".to_owned())]);
         plain.unlock().unwrap();
-        assert!(world.fields("a").is_empty());
+        assert!(setup.fields("a").is_empty());
     }
 
-    fn non_reentrant_fair_lock_refuses_second_hold_on_same_thread(world: &World) {
-        let client = world.client();
+    fn non_reentrant_fair_lock_refuses_second_hold_on_same_thread(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.non_reentrant_fair_lock("a");
         let guard = lock.lock().unwrap();
         assert!(matches!(lock.lock(), Err(Error::AlreadyHeld { .. })));
         assert!(matches!(lock.try_lock(), Err(Error::AlreadyHeld { .. })));
-        assert_eq!(world.fields("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.fields("a"), [(guard.owner().to_owned(), "1".to_owned())]);
         guard.unlock().unwrap();
         lock.lock().unwrap().unlock().unwrap();
     }
 
-    fn waiters_of_several_clients_are_served_in_order(world: &World) {
-        let clients: Vec<Client> = (0..3).map(|_| world.client()).collect();
-        let holder = world.client();
+    fn waiters_of_several_clients_are_served_in_order(setup: &TestStore) {
+        let clients: Vec<Client> = (0..3).map(|_| setup.client()).collect();
+        let holder = setup.client();
         let guard = holder.fair_lock("a").lock().unwrap();
         let (served, order) = unbounded();
         thread::scope(|scope| {
@@ -88,10 +88,10 @@ on_both_stores! {
         assert_eq!(order.iter().collect::<Vec<_>>(), (0..9).collect::<Vec<_>>());
     }
 
-    fn a_single_try_neither_queues_nor_overtakes(world: &World) {
-        let (holder, waiter) = (world.client(), world.client());
+    fn a_single_try_neither_queues_nor_overtakes(setup: &TestStore) {
+        let (holder, waiter) = (setup.client(), setup.client());
         let guard = holder.fair_lock("a").lock().unwrap();
-        assert!(world.client().fair_lock("a").try_lock().unwrap().is_none());
+        assert!(setup.client().fair_lock("a").try_lock().unwrap().is_none());
         let (release, released) = bounded::<()>(0);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
@@ -101,7 +101,7 @@ on_both_stores! {
             });
             wait_for_waiters(&waiter, 1);
             // Free, with a waiter to be served.
-            world.delete("a");
+            setup.delete("a");
             assert!(!is_free_for_all(&holder, "a"));
             drop(release);
             waiting.join().unwrap();
@@ -110,8 +110,8 @@ on_both_stores! {
         assert!(is_free_for_all(&holder, "a"), "the one that tried blocks no other");
     }
 
-    fn a_waiter_that_gives_up_leaves_the_queue_before_it_returns(world: &World) {
-        let (holder, waiter) = (world.client(), world.client());
+    fn a_waiter_that_gives_up_leaves_the_queue_before_it_returns(setup: &TestStore) {
+        let (holder, waiter) = (setup.client(), setup.client());
         let guard = holder.fair_lock("a").lock().unwrap();
         let wait = Duration::from_millis(700);
         assert!(waiter.fair_lock("a").try_lock_for(wait).unwrap().is_none());
@@ -127,8 +127,8 @@ on_both_stores! {
         assert_eq!(waiter.stats().waiters, 0);
     }
 
-    fn shutdown_wakes_waiters_and_waits_until_queue_is_empty(world: &World) {
-        let (holder, waiter) = (world.client(), world.client());
+    fn shutdown_wakes_waiters_and_waits_until_queue_is_empty(setup: &TestStore) {
+        let (holder, waiter) = (setup.client(), setup.client());
         let guard = holder.fair_lock("a").lock().unwrap();
         thread::scope(|scope| {
             let waiting: Vec<_> =
@@ -143,27 +143,27 @@ on_both_stores! {
         });
     }
 
-    fn d17_the_unlock_of_a_fair_lock_that_is_gone_says_so(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn d17_the_unlock_of_a_fair_lock_that_is_gone_says_so(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let guard = client.fair_lock("a").lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let lost = guard.unlock();
         assert!(
             matches!(lost, Err(Error::Lost { reason: LostReason::Deleted, .. })), "{lost:?}"
         );
         let guard = client.fair_lock("a").lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let rivals = rival.fair_lock("a").lock().unwrap();
         let lost = guard.unlock();
         assert!(
             matches!(lost, Err(Error::Lost { reason: LostReason::TakenOver, .. })), "{lost:?}"
         );
         assert!(rivals.is_held());
-        assert_eq!(world.fields("a").len(), 1, "the other's hold is not touched");
+        assert_eq!(setup.fields("a").len(), 1, "the other's hold is not touched");
     }
 
-    fn a_forced_unlock_grants_to_the_head_of_the_queue(world: &World) {
-        let (holder, waiter) = (world.client(), world.client());
+    fn a_forced_unlock_grants_to_the_head_of_the_queue(setup: &TestStore) {
+        let (holder, waiter) = (setup.client(), setup.client());
         assert!(!holder.fair_lock("a").force_unlock().unwrap());
         let guard = holder.fair_lock("a").lock().unwrap();
         thread::scope(|scope| {
@@ -175,8 +175,8 @@ on_both_stores! {
         assert!(!guard.is_held());
     }
 
-    fn a_deleted_or_expired_lock_goes_to_the_head_of_the_queue(world: &World) {
-        let (holder, waiter) = (world.client(), world.client());
+    fn a_deleted_or_expired_lock_goes_to_the_head_of_the_queue(setup: &TestStore) {
+        let (holder, waiter) = (setup.client(), setup.client());
         let short = Duration::from_millis(800);
         for delete in [true, false] {
             let _lost = if delete {
@@ -184,7 +184,7 @@ on_both_stores! {
                 thread::scope(|scope| {
                     let waiting = scope.spawn(|| waiter.fair_lock("a").try_lock_for(LIMIT).map(|got| got.is_some()));
                     wait_for_waiters(&waiter, 1);
-                    world.delete("a");
+                    setup.delete("a");
                     assert!(waiting.join().unwrap().unwrap());
                 });
                 guard
@@ -197,9 +197,9 @@ on_both_stores! {
         }
     }
 
-    fn a_key_that_is_no_lock_is_an_error_and_stays(world: &World) {
-        let client = world.client();
-        world.put_text("a");
+    fn a_key_that_is_no_lock_is_an_error_and_stays(setup: &TestStore) {
+        let client = setup.client();
+        setup.put_text("a");
         let lock = client.fair_lock("a");
         assert!(matches!(lock.lock(), Err(Error::WrongType { .. })));
         assert!(matches!(lock.try_lock(), Err(Error::WrongType { .. })));
@@ -208,26 +208,26 @@ on_both_stores! {
     }
 
     fn foreign_data_at_queue_keys_fails_acquire_but_not_release(
-        world: &World
+        setup: &TestStore
     ) {
-        let client = world.client();
+        let client = setup.client();
         let lock = client.fair_lock("a");
         for key in ["redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"] {
             let guard = lock.lock().unwrap();
             let forced = lock.clone().with_owner("another");
-            world.put_text(key);
+            setup.put_text(key);
             guard.unlock().unwrap();
-            assert!(world.fields("a").is_empty());
+            assert!(setup.fields("a").is_empty());
             wait_until("no release is queued", LIMIT, || client.stats().queued_releases == 0);
             assert!(matches!(lock.lock(), Err(Error::WrongType { .. })), "{key}");
             assert!(matches!(lock.try_lock(), Err(Error::WrongType { .. })), "{key}");
-            assert!(world.fields("a").is_empty(), "{key}: nothing was taken");
-            world.delete(key);
+            assert!(setup.fields("a").is_empty(), "{key}: nothing was taken");
+            setup.delete(key);
             let guard = lock.lock().unwrap();
-            world.put_text(key);
+            setup.put_text(key);
             assert!(forced.force_unlock().unwrap());
             assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
-            world.delete(key);
+            setup.delete(key);
         }
     }
 }

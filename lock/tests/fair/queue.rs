@@ -9,7 +9,9 @@ use crate::common::fair_queue::{
     LIVENESS, OURS, deadline, deadlines, no_trace, put_waiter, queue, queued, time,
     wait_for_no_trace, wait_for_queue,
 };
-use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, is_late, now, pause, timed};
+use crate::common::{
+    ProxiedServer, SLACK, SOON, Script, TIMEOUT, built, is_late, now, pause, timed,
+};
 use crossbeam_channel::{bounded, unbounded};
 use wheellock::{Client, Error, Wait};
 use wheellock_fixture::{Fault, Reply, Server, wait_until};
@@ -253,70 +255,70 @@ fn removing_dead_waiters_wakes_the_next_if_the_lock_is_free() {
 #[test]
 fn d6_a_waiter_whose_replies_are_lost_leaves_no_queue_entry() {
     for fault in [Fault::SwallowReply, Fault::ResetBeforeReply, Fault::SwallowRequest] {
-        let world = World::new();
-        let guard = world.rival().fair_lock("a").lock().unwrap();
-        let client = world.client();
-        let aim = world.on(Script::FairAcquire, "a", fault.clone()).always();
+        let setup = ProxiedServer::new();
+        let guard = setup.rival().fair_lock("a").lock().unwrap();
+        let client = setup.client();
+        let aim = setup.on(Script::FairAcquire, "a", fault.clone()).always();
         let outcome = client.fair_lock("a").try_lock_for(SOON);
         assert!(outcome.is_err(), "{fault:?}: {outcome:?}");
         aim.withdraw();
-        wait_for_no_trace(&world.server, "a");
+        wait_for_no_trace(&setup.server, "a");
         assert!(guard.is_held());
         wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-        assert!(no_trace(&world.server, "a"));
+        assert!(no_trace(&setup.server, "a"));
     }
 }
 
 #[test]
 fn d6_a_lost_reply_to_leaving_the_queue_is_retried() {
     for fault in [Fault::SwallowReply, Fault::SwallowRequest, Fault::ResetBeforeRequest] {
-        let world = World::new();
-        let guard = world.rival().fair_lock("a").lock().unwrap();
-        let client = world.retrying();
-        let aim = world.on(Script::FairRelease, "a", fault);
+        let setup = ProxiedServer::new();
+        let guard = setup.rival().fair_lock("a").lock().unwrap();
+        let client = setup.retrying();
+        let aim = setup.on(Script::FairRelease, "a", fault);
         let outcome = client.fair_lock("a").try_lock_for(TIMEOUT * 2);
         assert!(matches!(outcome, Ok(None)), "{outcome:?}");
         aim.wait_for_hit(SOON);
-        wait_for_no_trace(&world.server, "a");
+        wait_for_no_trace(&setup.server, "a");
         guard.unlock().unwrap();
     }
 }
 
 #[test]
 fn d6_late_copy_of_departed_waiter_is_removed_from_queue() {
-    let world = World::new();
-    let guard = world.rival().fair_lock("a").lock().unwrap();
-    let client = world.patient();
-    let kept = world.keep_back(Script::FairAcquire, "a");
+    let setup = ProxiedServer::new();
+    let guard = setup.rival().fair_lock("a").lock().unwrap();
+    let client = setup.patient();
+    let kept = setup.withhold(Script::FairAcquire, "a");
     let (cancel, cancelled) = bounded::<()>(1);
     thread::scope(|scope| {
         scope.spawn(|| {
             kept.wait();
-            world.proxy.cut_all();
-            wait_for_queue(&world.server, "a", 1);
+            setup.proxy.cut_all();
+            wait_for_queue(&setup.server, "a", 1);
             drop(cancel);
         });
         let outcome = client.fair_lock("a").try_lock_with(Wait::forever().or_cancelled(&cancelled));
         assert!(matches!(outcome, Err(Error::Cancelled { .. })), "{outcome:?}");
     });
-    wait_for_no_trace(&world.server, "a");
+    wait_for_no_trace(&setup.server, "a");
     assert_eq!(kept.deliver(), Reply::Integer(1000), "the copy was to queue");
-    wait_for_no_trace(&world.server, "a");
-    assert!(world.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
+    wait_for_no_trace(&setup.server, "a");
+    assert!(setup.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     guard.unlock().unwrap();
 }
 
 #[test]
 fn d6_a_copy_that_arrives_after_its_not_after_does_not_queue() {
-    let world = World::new();
-    let guard = world.rival().fair_lock("a").lock().unwrap();
-    let kept = world.keep_back(Script::FairAcquire, "a");
-    let outcome = world.client().fair_lock("a").try_lock_for(TIMEOUT * 6);
+    let setup = ProxiedServer::new();
+    let guard = setup.rival().fair_lock("a").lock().unwrap();
+    let kept = setup.withhold(Script::FairAcquire, "a");
+    let outcome = setup.client().fair_lock("a").try_lock_for(TIMEOUT * 6);
     assert!(matches!(outcome, Ok(None)), "{outcome:?}");
-    wait_for_no_trace(&world.server, "a");
-    assert!(is_late(&kept.deliver_late(&world)));
-    assert!(no_trace(&world.server, "a"));
+    wait_for_no_trace(&setup.server, "a");
+    assert!(is_late(&kept.deliver_late(&setup)));
+    assert!(no_trace(&setup.server, "a"));
     guard.unlock().unwrap();
 }
 
@@ -351,33 +353,33 @@ fn a_queued_wait_ends_on_time_while_the_server_is_stopped() {
 
 #[test]
 fn a_grant_whose_reply_is_lost_is_granted_once() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     for fault in [Fault::SwallowReply, Fault::ResetBeforeReply, Fault::SwallowRequest] {
-        let _aim = world.on(Script::FairAcquire, "a", fault);
+        let _aim = setup.on(Script::FairAcquire, "a", fault);
         let guard = client.fair_lock("a").lock().unwrap();
-        assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
         guard.unlock().unwrap();
         wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-        assert!(!world.exists("a") && no_trace(&world.server, "a"));
+        assert!(!setup.exists("a") && no_trace(&setup.server, "a"));
     }
 }
 
 #[test]
 fn waiter_keeps_queue_place_after_lost_connections_and_messages() {
-    let world = World::new();
-    let (holder, waiter) = (world.rival(), world.patient());
+    let setup = ProxiedServer::new();
+    let (holder, waiter) = (setup.rival(), setup.patient());
     let guard = holder.fair_lock("a").lock().unwrap();
     thread::scope(|scope| {
         let waiting = start(scope, || take(&waiter, "a"));
-        wait_for_queue(&world.server, "a", 1);
-        let owner = queued(&world.server, "a");
-        world.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        world.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-        let before = scripts(&world.server);
-        wait_until("it asks again", SOON, || scripts(&world.server) > before);
-        assert_eq!(queued(&world.server, "a"), owner);
-        world.proxy.lose_messages(true);
+        wait_for_queue(&setup.server, "a", 1);
+        let owner = queued(&setup.server, "a");
+        setup.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        setup.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        let before = scripts(&setup.server);
+        wait_until("it asks again", SOON, || scripts(&setup.server) > before);
+        assert_eq!(queued(&setup.server, "a"), owner);
+        setup.proxy.lose_messages(true);
         guard.unlock().unwrap();
         let ((), took) = timed(|| waiting.join().unwrap());
         assert!(took < POLL_BOUND + SLACK, "{took:?}");

@@ -15,7 +15,7 @@ use crate::lateness::lateness;
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
-use crate::world::{Kind, Proxies};
+use crate::servers::{Kind, Proxies};
 
 /// For how long a fault that comes every time stays.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3);
@@ -95,7 +95,7 @@ impl Cell {
 
     pub(crate) fn run(&self, place: &Place) -> Outcome {
         place.clear();
-        let proxies = Arc::new(place.world().start_proxies());
+        let proxies = Arc::new(place.servers().start_proxies());
         let client = self.client(place, &proxies);
         let run = CellRun::new(place, &proxies, &client, (self.row, "thing"), self.times);
         let mut checks = Checks { row: self.row, failures: Vec::new() };

@@ -15,7 +15,7 @@ use crate::holding::{HeldInterval, Holding};
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
-use crate::world::{Kind, Proxies};
+use crate::servers::{Kind, Proxies};
 
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl<'a> CellRun<'a> {
     }
 
     /// Keeps what was taken.
-    pub(crate) fn keep<H: Holding + 'static>(&self, held: H) -> Returned {
+    pub(crate) fn retain<H: Holding + 'static>(&self, held: H) -> Returned {
         let before = now();
         let last = if held.is_held() { now() } else { before };
         let interval = HeldInterval { since: now(), last };
@@ -119,8 +119,8 @@ impl<'a> CellRun<'a> {
     }
 
     /// Keeps what was taken, if it was.
-    pub(crate) fn keep_if<H: Holding + 'static>(&self, held: Option<H>) -> Returned {
-        held.map_or(Returned::Nothing, |held| self.keep(held))
+    pub(crate) fn retain_if<H: Holding + 'static>(&self, held: Option<H>) -> Returned {
+        held.map_or(Returned::Nothing, |held| self.retain(held))
     }
 
     /// Checks whether it is still valid.

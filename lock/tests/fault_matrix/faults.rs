@@ -1,6 +1,6 @@
 //! The columns: what can happen to an operation, and how often.
 
-use crate::world::Kind;
+use crate::servers::Kind;
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::common::SLACK;
 use crate::faults::{Cut, Fault, Times};
 use crate::operations::Row;
 use crate::sends::Sends;
-use crate::world::{Endpoint, Kind, Proxies, World};
+use crate::servers::{Endpoint, Kind, Proxies, Servers};
 
 /// A fault that happens from now on.
 pub(crate) struct InjectedFault {
@@ -116,19 +116,19 @@ impl InjectedFault {
             self.send_back(run, cell);
         }
         if fault == Fault::Restarted {
-            let (world, proxies, endpoint) =
-                (run.place.world(), Arc::clone(run.proxies), run.row.endpoint);
+            let (servers, proxies, endpoint) =
+                (run.place.servers(), Arc::clone(run.proxies), run.row.endpoint);
             // Longer than a call. What else is sent meanwhile gets no answer.
             let pause = cell.row.timeout() * 2 + SLACK;
             let restart = move |aim: &Aim, stopped: &Receiver<()>| {
-                restart_at_each(aim, (&world, &proxies, endpoint), pause, stopped);
+                restart_at_each(aim, (&servers, &proxies, endpoint), pause, stopped);
             };
             self.reaction = Some(Reaction::start(aim, restart));
         } else if let (Fault::ReadOnly, Times::First, Some(undo)) = (fault, times, undo.clone()) {
-            let world = run.place.world();
+            let servers = run.place.servers();
             let reaction = Reaction::start(aim, move |aim, stopped| {
                 if wait_for_hit(aim, 1, stopped) {
-                    undo.on(world.server());
+                    undo.on(servers.server());
                     aim.deliver();
                 }
             });
@@ -170,7 +170,7 @@ impl InjectedFault {
         }
         match self.undo.take() {
             Some(Undo::ClosedPort) => run.proxy().close_port(false),
-            Some(undo) => undo.on(run.place.world().server()),
+            Some(undo) => undo.on(run.place.servers().server()),
             None => run.proxy().refuse_next(0),
         }
         run.place.wait_until_well();
@@ -221,14 +221,14 @@ fn wait_for_hit(aim: &Aim, hits: usize, stopped: &Receiver<()>) -> bool {
 
 fn restart_at_each(
     aim: &Aim,
-    (world, proxies, endpoint): (&World, &Proxies, Endpoint),
+    (servers, proxies, endpoint): (&Servers, &Proxies, Endpoint),
     pause: Duration,
     stopped: &Receiver<()>,
 ) {
     let mut done = 0;
     while wait_for_hit(aim, done + 1, stopped) {
         done += 1;
-        world.restart(proxies, endpoint);
+        servers.restart(proxies, endpoint);
         if stopped.recv_timeout(pause).is_ok() {
             return;
         }

@@ -22,8 +22,8 @@ mod lateness;
 mod operations;
 mod place;
 mod sends;
+mod servers;
 mod table;
-mod world;
 
 use std::collections::BTreeSet;
 use std::env;

@@ -9,12 +9,12 @@ use wheellock_fixture::{RawConnection, Reply, Sentinels, wait_until};
 
 use crate::common::{SOON, pause};
 use crate::sends::teach;
-use crate::world::{Kind, Proxies, World};
+use crate::servers::{Kind, Proxies, Servers};
 
 /// Servers, and a connection that passes by the proxies.
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    world: Arc<World>,
+    servers: Arc<Servers>,
     direct: Mutex<Option<RawConnection>>,
 }
 
@@ -39,20 +39,21 @@ impl FreePlaces {
 
 impl Place {
     pub(crate) fn new(kind: Kind) -> Self {
-        let place = Self { kind, world: Arc::new(World::start(kind)), direct: Mutex::new(None) };
+        let place =
+            Self { kind, servers: Arc::new(Servers::start(kind)), direct: Mutex::new(None) };
         place.wait_until_well();
         place
     }
 
-    pub(crate) fn world(&self) -> Arc<World> {
-        Arc::clone(&self.world)
+    pub(crate) fn servers(&self) -> Arc<Servers> {
+        Arc::clone(&self.servers)
     }
 
     /// The address of the server behind the proxies.
     pub(crate) fn url(&self) -> String {
         match self.kind {
-            Kind::InCluster => format!("redis-cluster://{}", self.world.server().address()),
-            _ => self.world.server().url(),
+            Kind::InCluster => format!("redis-cluster://{}", self.servers.server().address()),
+            _ => self.servers.server().url(),
         }
     }
 
@@ -81,7 +82,7 @@ impl Place {
 
     /// Waits until the server does what it is there for, as some time after it was started again.
     pub(crate) fn wait_until_well(&self) {
-        self.world.resume();
+        self.servers.resume();
         wait_until("the server is well", SOON, || match self.kind {
             Kind::Alone | Kind::BehindSentinels => true,
             Kind::InCluster => {
@@ -112,7 +113,7 @@ impl Place {
         // The server may have restarted since the last one, or be about to.
         wait_until("the server answers", SOON, || {
             if direct.is_none() {
-                *direct = RawConnection::open(self.world.server().address()).ok();
+                *direct = RawConnection::open(self.servers.server().address()).ok();
             }
             reply = direct.as_mut().and_then(|open| open.try_command(arguments).ok());
             if reply.is_none() {

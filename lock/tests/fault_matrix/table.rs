@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::cell::Cell;
 use crate::faults::{Fault, Times};
 use crate::operations::{self, Row};
-use crate::world::Kind;
+use crate::servers::Kind;
 
 const BEGINS: &str = "<!-- The tables begin: lock/tests/fault_matrix writes them. -->\n";
 const ENDS: &str = "<!-- The tables end. -->\n";

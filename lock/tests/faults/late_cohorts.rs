@@ -10,16 +10,16 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use wheellock::{Client, Error};
 use wheellock_fixture::{Reply, wait_until};
 
-use crate::common::{SOON, Script, World, built, is_late, settle};
+use crate::common::{ProxiedServer, SOON, Script, built, is_late, settle};
 
 const LEASE: Duration = Duration::from_secs(30);
 
 /// A client whose attempts end with the connection, long before their not-after, and whose cohorts
 /// last as long as a slow machine needs.
-fn patient(world: &World) -> Client {
+fn patient(setup: &ProxiedServer) -> Client {
     let timeout = Duration::from_secs(2);
     let budget = Duration::from_secs(1);
-    built(world.builder().command_timeout(timeout).hand_over_budget(budget))
+    built(setup.builder().command_timeout(timeout).hand_over_budget(budget))
 }
 
 /// A thread that waits for the lock `a`, and holds it until it is told to go on.
@@ -57,10 +57,10 @@ impl<'scope> Next<'scope> {
 }
 
 /// The lock is free and stays free: what was sent late has not come to anything.
-fn assert_free(world: &World, client: &Client) {
+fn assert_free(setup: &ProxiedServer, client: &Client) {
     settle(client);
-    world.wait_until_gone("a");
-    let rival = world.rival();
+    setup.wait_until_gone("a");
+    let rival = setup.rival();
     rival.lock("a").try_lock().unwrap().unwrap().unlock().unwrap();
     assert_eq!(client.stats().lost, 0);
 }
@@ -69,30 +69,30 @@ fn assert_free(world: &World, client: &Client) {
 fn late_acquire_does_not_change_handed_over_hold() {
     // On a machine that stands still for a second, the lock is released on the server.
     wait_until("the hold was handed over in time", SOON * 4, || {
-        let world = World::new();
-        let client = patient(&world);
-        let kept = world.keep_back(Script::Acquire, "a");
+        let setup = ProxiedServer::new();
+        let client = patient(&setup);
+        let withheld = setup.withhold(Script::Acquire, "a");
         let was_handed = thread::scope(|scope| {
             scope.spawn(|| {
-                kept.wait();
-                world.proxy.cut_all();
+                withheld.wait();
+                setup.proxy.cut_all();
             });
             let guard = client.lock("a").lock().unwrap();
             let owner = guard.owner().to_owned();
             let next = Next::wait(scope, &client);
             guard.unlock().unwrap();
             let was_handed = next.owner() == owner;
-            let reply = kept.deliver();
+            let reply = withheld.deliver();
             if was_handed {
                 assert_eq!(reply, Reply::Nil, "it is the same owner's");
-                assert_eq!(world.hash("a"), [(owner, "1".to_owned())]);
+                assert_eq!(setup.hash("a"), [(owner, "1".to_owned())]);
                 // Of the cohort's own lease: no renewal of it is due yet.
-                assert!(world.ttl("a") <= i64::try_from(LEASE.as_millis()).unwrap());
+                assert!(setup.ttl("a") <= i64::try_from(LEASE.as_millis()).unwrap());
             }
             next.release().unwrap();
             was_handed
         });
-        assert_free(&world, &client);
+        assert_free(&setup, &client);
         was_handed
     });
 }
@@ -100,13 +100,13 @@ fn late_acquire_does_not_change_handed_over_hold() {
 #[test]
 fn late_acquire_is_rolled_back_after_last_release_of_cohort() {
     wait_until("the hold was handed over in time", SOON * 4, || {
-        let world = World::new();
-        let client = patient(&world);
-        let kept = world.keep_back(Script::Acquire, "a");
+        let setup = ProxiedServer::new();
+        let client = patient(&setup);
+        let withheld = setup.withhold(Script::Acquire, "a");
         let was_handed = thread::scope(|scope| {
             scope.spawn(|| {
-                kept.wait();
-                world.proxy.cut_all();
+                withheld.wait();
+                setup.proxy.cut_all();
             });
             let guard = client.lock("a").lock().unwrap();
             let owner = guard.owner().to_owned();
@@ -116,11 +116,11 @@ fn late_acquire_is_rolled_back_after_last_release_of_cohort() {
             next.release().unwrap();
             was_handed
         });
-        world.wait_until_gone("a");
+        setup.wait_until_gone("a");
         // In time it is granted, and the release that is sent past its not-after ends that.
-        let reply = kept.deliver();
+        let reply = withheld.deliver();
         assert!(reply == Reply::Nil || is_late(&reply), "{reply:?}");
-        assert_free(&world, &client);
+        assert_free(&setup, &client);
         was_handed
     });
 }
@@ -128,18 +128,18 @@ fn late_acquire_is_rolled_back_after_last_release_of_cohort() {
 #[test]
 fn hold_with_late_recount_is_released_and_recount_has_no_effect() {
     for after_the_end in [false, true] {
-        let world = World::new();
-        let client = patient(&world);
+        let setup = ProxiedServer::new();
+        let client = patient(&setup);
         thread::scope(|scope| {
             let lock = client.lock("a");
             let outer = lock.lock().unwrap();
             let inner = lock.lock().unwrap();
             let next = Next::wait(scope, &client);
-            let kept = world.keep_back(Script::Recount, "a");
+            let withheld = setup.withhold(Script::Recount, "a");
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    kept.wait();
-                    world.proxy.cut_all();
+                    withheld.wait();
+                    setup.proxy.cut_all();
                 });
                 inner.unlock().unwrap();
             });
@@ -152,17 +152,17 @@ fn hold_with_late_recount_is_released_and_recount_has_no_effect() {
             let mut next = Some(next);
             if after_the_end {
                 next.take().unwrap().release().unwrap();
-                assert_eq!(kept.deliver(), Reply::Integer(0));
-                assert!(!world.exists("a"));
+                assert_eq!(withheld.deliver(), Reply::Integer(0));
+                assert!(!setup.exists("a"));
             } else {
-                let before = world.ttl("a");
-                assert_eq!(kept.deliver(), Reply::Integer(0));
-                assert_eq!(world.hash("a"), [(second, "1".to_owned())]);
-                assert!((1..=before).contains(&world.ttl("a")));
+                let before = setup.ttl("a");
+                assert_eq!(withheld.deliver(), Reply::Integer(0));
+                assert_eq!(setup.hash("a"), [(second, "1".to_owned())]);
+                assert!((1..=before).contains(&setup.ttl("a")));
                 next.take().unwrap().release().unwrap();
             }
         });
-        assert_free(&world, &client);
+        assert_free(&setup, &client);
     }
 }
 
@@ -171,23 +171,23 @@ fn a_late_renewal_extends_its_own_owner_only() {
     // So short that a renewal is due, and sent again, before the cohort is over.
     let lease = Duration::from_millis(1500);
     wait_until("the hold was handed over after a renewal", SOON * 4, || {
-        let world = World::new();
+        let setup = ProxiedServer::new();
         let budget = Duration::from_secs(1);
-        let client = built(world.builder().watchdog_lease(lease).hand_over_budget(budget));
-        let kept = world.keep_back(Script::Renew, "a");
+        let client = built(setup.builder().watchdog_lease(lease).hand_over_budget(budget));
+        let withheld = setup.withhold(Script::Renew, "a");
         let (owner, second, reply, ttl, hash) = thread::scope(|scope| {
             let guard = client.lock("a").lock().unwrap();
             let owner = guard.owner().to_owned();
             let next = Next::wait(scope, &client);
-            kept.wait();
+            withheld.wait();
             wait_until("it is renewed or lost", SOON, || {
                 client.stats().renewed > 0 || !guard.is_held()
             });
             // It may be lost on a machine that is as slow as that.
             let _released = guard.unlock();
             let second = next.owner();
-            let reply = kept.deliver();
-            let (ttl, hash) = (world.ttl("a"), world.hash("a"));
+            let reply = withheld.deliver();
+            let (ttl, hash) = (setup.ttl("a"), setup.hash("a"));
             let _released = next.release();
             (owner, second, reply, ttl, hash)
         });
@@ -196,7 +196,7 @@ fn a_late_renewal_extends_its_own_owner_only() {
         assert!(ttl <= i64::try_from(lease.as_millis()).unwrap(), "{ttl}");
         assert!(second == owner || is_late(&reply) || is_not_yours(&reply), "{reply:?}");
         settle(&client);
-        world.wait_until_gone("a");
+        setup.wait_until_gone("a");
         second == owner && client.stats().lost == 0
     });
 }
@@ -204,28 +204,28 @@ fn a_late_renewal_extends_its_own_owner_only() {
 #[test]
 fn a_late_renewal_extends_nothing_after_the_cohort() {
     for in_time in [true, false] {
-        let world = World::new();
+        let setup = ProxiedServer::new();
         let lease = Duration::from_secs(6);
-        let client = built(world.builder().watchdog_lease(lease).command_timeout(SOON / 4));
-        let kept = world.keep_back(Script::Renew, "a");
+        let client = built(setup.builder().watchdog_lease(lease).command_timeout(SOON / 4));
+        let withheld = setup.withhold(Script::Renew, "a");
         thread::scope(|scope| {
             let guard = client.lock("a").lock().unwrap();
             let next = Next::wait(scope, &client);
             let _released = guard.unlock();
             next.owner();
-            kept.wait();
+            withheld.wait();
             let _released = next.release();
         });
         settle(&client);
-        let rival = world.rival();
+        let rival = setup.rival();
         let theirs = rival.lock("a").with_lease(lease / 2).lock().unwrap();
-        let before = world.ttl("a");
-        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        let before = setup.ttl("a");
+        let reply = if in_time { withheld.deliver() } else { withheld.deliver_late(&setup) };
         assert!(is_late(&reply) || is_not_yours(&reply), "{reply:?}");
-        assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
-        assert!((1..=before).contains(&world.ttl("a")));
+        assert_eq!(setup.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+        assert!((1..=before).contains(&setup.ttl("a")));
         theirs.unlock().unwrap();
-        assert!(!world.exists("a"));
+        assert!(!setup.exists("a"));
     }
 }
 

@@ -8,97 +8,100 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{SOON, Script, TIMEOUT, World, built, is_late, pause, settle};
+use crate::common::{ProxiedServer, SOON, Script, TIMEOUT, built, is_late, pause, settle};
 use wheellock::{Client, Error, LostReason};
 use wheellock_fixture::{Fault, Reply, wait_until};
 
 const LONG: Duration = Duration::from_secs(60);
 
 /// A client whose attempts end with the connection, long before their not-after.
-fn patient(world: &World) -> Client {
-    built(world.builder().command_timeout(Duration::from_secs(2)))
+fn patient(setup: &ProxiedServer) -> Client {
+    built(setup.builder().command_timeout(Duration::from_secs(2)))
 }
 
 #[test]
 fn an_acquire_whose_reply_is_lost_is_sent_again_and_counts_once() {
-    let world = World::new();
-    let aim = world.on(Script::Acquire, "a", Fault::SwallowReply);
-    let guard = world.retrying().lock("a").lock().unwrap();
+    let setup = ProxiedServer::new();
+    let aim = setup.on(Script::Acquire, "a", Fault::SwallowReply);
+    let guard = setup.retrying().lock("a").lock().unwrap();
     assert_eq!(aim.hits(), 1);
-    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(setup.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
     guard.unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn an_acquire_that_arrives_after_its_not_after_is_refused() {
-    let world = World::new();
-    let kept = world.keep_back(Script::Acquire, "a");
-    let guard = world.retrying().lock("a").lock().unwrap();
-    assert_eq!(world.count("a"), "1");
+    let setup = ProxiedServer::new();
+    let withheld = setup.withhold(Script::Acquire, "a");
+    let guard = setup.retrying().lock("a").lock().unwrap();
+    assert_eq!(setup.count("a"), "1");
     guard.unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 
-    let reply = kept.deliver_late(&world);
+    let reply = withheld.deliver_late(&setup);
     assert!(is_late(&reply), "{reply:?}");
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn acquire_copy_after_the_release_but_in_time_is_rolled_back() {
-    let world = World::new();
-    let client = patient(&world);
-    let kept = world.keep_back(Script::Acquire, "a");
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
+    let withheld = setup.withhold(Script::Acquire, "a");
     let guard = thread::scope(|scope| {
         // A hold belongs to its thread, so the other one breaks the connection.
         scope.spawn(|| {
-            kept.wait();
-            world.proxy.cut_all();
+            withheld.wait();
+            setup.proxy.cut_all();
         });
         client.lock("a").lock().unwrap()
     });
     // The background releases it once more, at the copy's not-after.
     guard.unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 
-    assert_eq!(kept.deliver(), Reply::Nil, "the copy was to be granted");
-    assert!(world.exists("a"));
-    world.wait_until_gone("a");
-    assert!(world.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
+    assert_eq!(withheld.deliver(), Reply::Nil, "the copy was to be granted");
+    assert!(setup.exists("a"));
+    setup.wait_until_gone("a");
+    assert!(
+        setup.now() <= withheld.not_after() + 2000,
+        "the clean-up comes right after the not-after"
+    );
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-    assert!(world.rival().lock("a").try_lock().unwrap().is_some());
+    assert!(setup.rival().lock("a").try_lock().unwrap().is_some());
 }
 
 #[test]
 fn acquire_copy_in_time_beside_its_own_hold_changes_nothing() {
-    let world = World::new();
-    let client = patient(&world);
-    let kept = world.keep_back(Script::Acquire, "a");
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
+    let withheld = setup.withhold(Script::Acquire, "a");
     let guard = thread::scope(|scope| {
         scope.spawn(|| {
-            kept.wait();
-            world.proxy.cut_all();
+            withheld.wait();
+            setup.proxy.cut_all();
         });
         client.lock("a").lock().unwrap()
     });
-    assert_eq!(kept.deliver(), Reply::Nil);
-    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(withheld.deliver(), Reply::Nil);
+    assert_eq!(setup.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
     guard.unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
     for in_time in [true, false] {
-        let world = World::new();
-        let client = if in_time { patient(&world) } else { world.retrying() };
+        let setup = ProxiedServer::new();
+        let client = if in_time { patient(&setup) } else { setup.retrying() };
         let lock = client.lock("a");
-        let kept = world.keep_back(Script::Acquire, "a");
+        let withheld = setup.withhold(Script::Acquire, "a");
         let first = thread::scope(|scope| {
             scope.spawn(|| {
-                kept.wait();
+                withheld.wait();
                 if in_time {
-                    world.proxy.cut_all();
+                    setup.proxy.cut_all();
                 }
             });
             lock.lock().unwrap()
@@ -108,42 +111,42 @@ fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
         let second = lock.clone().with_lease(LONG).lock().unwrap();
         assert_ne!(second.owner(), first_owner);
 
-        let before = world.ttl("a");
-        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        let before = setup.ttl("a");
+        let reply = if in_time { withheld.deliver() } else { withheld.deliver_late(&setup) };
         assert!(is_late(&reply) != in_time, "{reply:?}");
-        assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
-        assert!((1..=before).contains(&world.ttl("a")));
+        assert_eq!(setup.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
+        assert!((1..=before).contains(&setup.ttl("a")));
         second.unlock().unwrap();
         // The clean-up of the first hold runs meanwhile, and touches nothing either.
         wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-        assert!(!world.exists("a"));
+        assert!(!setup.exists("a"));
     }
 }
 
 #[test]
 fn a_late_acquire_does_not_enter_beside_a_rival() {
-    let world = World::new();
-    let client = world.retrying();
-    let kept = world.keep_back(Script::Acquire, "a");
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
+    let withheld = setup.withhold(Script::Acquire, "a");
     client.lock("a").lock().unwrap().unlock().unwrap();
-    let rival = world.rival();
+    let rival = setup.rival();
     let theirs = rival.lock("a").lock().unwrap();
-    assert!(is_late(&kept.deliver_late(&world)));
+    assert!(is_late(&withheld.deliver_late(&setup)));
     assert!(theirs.is_held());
-    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(setup.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     assert!(client.lock("a").try_lock().unwrap().is_none());
     theirs.unlock().unwrap();
 }
 
 #[test]
 fn abandoned_acquire_with_lost_replies_is_released() {
-    let world = World::new();
-    let client = world.client();
-    let aim = world.on(Script::Acquire, "a", Fault::SwallowReply).always();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let aim = setup.on(Script::Acquire, "a", Fault::SwallowReply).always();
     let error = client.lock("a").try_lock_for(TIMEOUT).unwrap_err();
     assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
     aim.wait_for_hit(SOON);
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 
     aim.withdraw();
@@ -152,14 +155,14 @@ fn abandoned_acquire_with_lost_replies_is_released() {
 
 #[test]
 fn abandoned_acquire_delivered_late_creates_no_lock() {
-    let world = World::new();
-    let client = world.client();
-    let kept = world.keep_back(Script::Acquire, "a");
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let withheld = setup.withhold(Script::Acquire, "a");
     let error = client.lock("a").try_lock_for(TIMEOUT / 2).unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
-    kept.wait();
-    assert!(is_late(&kept.deliver_late(&world)));
-    assert!(!world.exists("a"));
+    withheld.wait();
+    assert!(is_late(&withheld.deliver_late(&setup)));
+    assert!(!setup.exists("a"));
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
@@ -167,25 +170,25 @@ fn abandoned_acquire_delivered_late_creates_no_lock() {
 fn abandoned_acquire_delivered_in_time_is_released() {
     // The wait ends shortly before the not-after, which a machine that stands still may miss.
     wait_until("it arrives in time", SOON * 4, || {
-        let world = World::new();
-        let client = patient(&world);
-        let kept = world.keep_back(Script::Acquire, "a");
+        let setup = ProxiedServer::new();
+        let client = patient(&setup);
+        let withheld = setup.withhold(Script::Acquire, "a");
         let error = thread::scope(|scope| {
             scope.spawn(|| {
-                kept.wait();
-                world.proxy.refuse(true);
-                world.proxy.cut_all();
+                withheld.wait();
+                setup.proxy.refuse(true);
+                setup.proxy.cut_all();
             });
             // The last attempt was refused. The first may have run.
             client.lock("a").try_lock_for(TIMEOUT).unwrap_err()
         });
         assert!(error.is_outcome_unknown(), "{error}");
-        let reply = kept.deliver();
+        let reply = withheld.deliver();
         let is_in_time = reply == Reply::Nil;
         assert!(is_in_time || is_late(&reply), "{reply:?}");
-        assert_eq!(world.exists("a"), is_in_time);
-        world.proxy.refuse(false);
-        world.wait_until_gone("a");
+        assert_eq!(setup.exists("a"), is_in_time);
+        setup.proxy.refuse(false);
+        setup.wait_until_gone("a");
         wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         is_in_time
     });
@@ -193,58 +196,58 @@ fn abandoned_acquire_delivered_in_time_is_released() {
 
 #[test]
 fn a_late_release_touches_no_newer_hold_of_the_same_thread() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let lock = client.lock("a");
     let first = lock.lock().unwrap();
-    let kept = world.keep_back(Script::Release, "a");
+    let withheld = setup.withhold(Script::Release, "a");
     first.unlock().unwrap();
     let second = lock.lock().unwrap();
-    assert_eq!(kept.deliver().array()[0], Reply::Integer(-1));
-    assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
-    assert!(world.rival().lock("a").try_lock().unwrap().is_none());
+    assert_eq!(withheld.deliver().array()[0], Reply::Integer(-1));
+    assert_eq!(setup.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
+    assert!(setup.rival().lock("a").try_lock().unwrap().is_none());
     second.unlock().unwrap();
 }
 
 #[test]
 fn a_late_release_touches_no_rival() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let first = client.lock("a").lock().unwrap();
-    let kept = world.keep_back(Script::Release, "a");
+    let withheld = setup.withhold(Script::Release, "a");
     first.unlock().unwrap();
-    let rival = world.rival();
+    let rival = setup.rival();
     let theirs = rival.lock("a").lock().unwrap();
-    assert_eq!(kept.deliver().array()[0], Reply::Integer(-1));
-    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(withheld.deliver().array()[0], Reply::Integer(-1));
+    assert_eq!(setup.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     assert!(client.lock("a").try_lock().unwrap().is_none());
     theirs.unlock().unwrap();
 }
 
 #[test]
 fn release_retried_after_lost_reply_succeeds_within_lease() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let guard = client.lock("a").lock().unwrap();
-    let aim = world.on(Script::Release, "a", Fault::SwallowReply);
+    let aim = setup.on(Script::Release, "a", Fault::SwallowReply);
     // The second copy finds nothing. It was ours to the end.
     guard.unlock().unwrap();
     assert_eq!(aim.hits(), 1);
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn a_release_that_was_given_up_is_finished_in_the_background() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let guard = client.lock("a").lock().unwrap();
-    let aim = world.on(Script::Release, "a", Fault::DropRequest).always();
+    let aim = setup.on(Script::Release, "a", Fault::DropRequest).always();
     let error = guard.unlock().unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
-    assert!(world.exists("a"));
+    assert!(setup.exists("a"));
     assert_eq!(client.stats().queued_releases, 1);
     aim.withdraw();
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
@@ -256,25 +259,25 @@ fn is_not_yours(reply: &Reply) -> bool {
 #[test]
 fn a_late_renewal_extends_no_lease() {
     for in_time in [true, false] {
-        let world = World::new();
+        let setup = ProxiedServer::new();
         let lease = Duration::from_secs(6);
-        let client = built(world.builder().watchdog_lease(lease).command_timeout(SOON / 4));
-        let kept = world.keep_back(Script::Renew, "a");
+        let client = built(setup.builder().watchdog_lease(lease).command_timeout(SOON / 4));
+        let withheld = setup.withhold(Script::Renew, "a");
         let guard = client.lock("a").lock().unwrap();
-        kept.wait();
+        withheld.wait();
         guard.unlock().unwrap();
-        let rival = world.rival();
+        let rival = setup.rival();
         let theirs = rival.lock("a").with_lease(lease / 2).lock().unwrap();
 
-        let before = world.ttl("a");
-        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        let before = setup.ttl("a");
+        let reply = if in_time { withheld.deliver() } else { withheld.deliver_late(&setup) };
         if in_time {
             assert!(is_not_yours(&reply), "{reply:?}");
         } else {
             assert!(is_late(&reply), "{reply:?}");
         }
-        assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
-        assert!((1..=before).contains(&world.ttl("a")));
+        assert_eq!(setup.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+        assert!((1..=before).contains(&setup.ttl("a")));
         theirs.unlock().unwrap();
         assert_eq!(client.stats().lost, 0, "what was released cannot be lost");
     }
@@ -282,230 +285,230 @@ fn a_late_renewal_extends_no_lease() {
 
 #[test]
 fn late_renewal_does_not_extend_next_hold_of_same_thread() {
-    let world = World::new();
-    let client = built(world.builder().watchdog_lease(Duration::from_secs(9)));
-    let kept = world.keep_back(Script::Renew, "a");
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().watchdog_lease(Duration::from_secs(9)));
+    let withheld = setup.withhold(Script::Renew, "a");
     let first = client.lock("a").lock().unwrap();
-    kept.wait();
+    withheld.wait();
     first.unlock().unwrap();
     let second = client.lock("a").with_lease(Duration::from_secs(5)).lock().unwrap();
-    let before = world.ttl("a");
-    kept.deliver();
-    assert!((1..=before).contains(&world.ttl("a")));
+    let before = setup.ttl("a");
+    withheld.deliver();
+    assert!((1..=before).contains(&setup.ttl("a")));
     assert!(second.is_held());
     second.unlock().unwrap();
 }
 
 #[test]
 fn hold_stays_lost_when_delayed_renewals_arrive() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let lease = Duration::from_millis(600);
-    let client = built(world.builder().watchdog_lease(lease));
-    let aim = world.on(Script::Renew, "a", Fault::HoldRequest).always();
+    let client = built(setup.builder().watchdog_lease(lease));
+    let aim = setup.on(Script::Renew, "a", Fault::HoldRequest).always();
     let guard = client.lock("a").lock().unwrap();
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::ServerUnreachable));
     assert!(!guard.is_held());
-    world.wait_until_gone("a");
-    let rival = world.rival();
+    setup.wait_until_gone("a");
+    let rival = setup.rival();
     let theirs = rival.lock("a").lock().unwrap();
-    let before = world.ttl("a");
+    let before = setup.ttl("a");
     for reply in aim.deliver() {
         assert!(is_late(&reply) || is_not_yours(&reply), "{reply:?}");
     }
-    assert!(world.ttl("a") <= before);
+    assert!(setup.ttl("a") <= before);
     assert!(!guard.is_held());
     let error = guard.unlock().unwrap_err();
     assert!(matches!(error, Error::Lost { reason: LostReason::ServerUnreachable, .. }), "{error}");
-    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(setup.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     theirs.unlock().unwrap();
 }
 
 #[test]
 fn a_late_partial_release_undercuts_nothing() {
     for in_time in [true, false] {
-        let world = World::new();
-        let client = if in_time { patient(&world) } else { world.retrying() };
+        let setup = ProxiedServer::new();
+        let client = if in_time { patient(&setup) } else { setup.retrying() };
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.lock().unwrap();
-        assert_eq!(world.count("a"), "2");
-        let kept = world.keep_back(Script::Recount, "a");
+        assert_eq!(setup.count("a"), "2");
+        let withheld = setup.withhold(Script::Recount, "a");
         thread::scope(|scope| {
             scope.spawn(|| {
-                kept.wait();
+                withheld.wait();
                 if in_time {
-                    world.proxy.cut_all();
+                    setup.proxy.cut_all();
                 }
             });
             inner.unlock().unwrap();
         });
-        assert_eq!(world.count("a"), "1");
+        assert_eq!(setup.count("a"), "1");
         let inner = lock.clone().with_lease(LONG).lock().unwrap();
-        assert_eq!(world.count("a"), "2");
-        let before = world.ttl("a");
-        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        assert_eq!(setup.count("a"), "2");
+        let before = setup.ttl("a");
+        let reply = if in_time { withheld.deliver() } else { withheld.deliver_late(&setup) };
         assert!(is_late(&reply) != in_time, "{reply:?}");
         // The count on the server may be wrong now. Nothing hangs on it.
-        let after = world.ttl("a");
+        let after = setup.ttl("a");
         assert!(after > before - 2000 && after <= before, "{before} became {after}");
         inner.unlock().unwrap();
         assert!(outer.is_held());
-        assert!(world.rival().lock("a").try_lock().unwrap().is_none());
+        assert!(setup.rival().lock("a").try_lock().unwrap().is_none());
         outer.unlock().unwrap();
-        assert!(!world.exists("a"));
+        assert!(!setup.exists("a"));
     }
 }
 
 #[test]
 fn a_late_partial_release_of_an_old_hold_touches_no_newer_hold() {
-    let world = World::new();
-    let client = patient(&world);
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
     let lock = client.lock("a");
     let outer = lock.lock().unwrap();
     let inner = lock.lock().unwrap();
-    let kept = world.keep_back(Script::Recount, "a");
+    let withheld = setup.withhold(Script::Recount, "a");
     thread::scope(|scope| {
         scope.spawn(|| {
-            kept.wait();
-            world.proxy.cut_all();
+            withheld.wait();
+            setup.proxy.cut_all();
         });
         inner.unlock().unwrap();
     });
     outer.unlock().unwrap();
-    let rival = world.rival();
+    let rival = setup.rival();
     let theirs = rival.lock("a").lock().unwrap();
-    assert_eq!(kept.deliver(), Reply::Integer(0));
-    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(withheld.deliver(), Reply::Integer(0));
+    assert_eq!(setup.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     theirs.unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn a_late_nested_acquire_never_creates() {
     for in_time in [true, false] {
-        let world = World::new();
-        let client = if in_time { patient(&world) } else { world.retrying() };
+        let setup = ProxiedServer::new();
+        let client = if in_time { patient(&setup) } else { setup.retrying() };
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
-        let kept = world.keep_back(Script::Recount, "a");
+        let withheld = setup.withhold(Script::Recount, "a");
         let inner = thread::scope(|scope| {
             scope.spawn(|| {
-                kept.wait();
+                withheld.wait();
                 if in_time {
-                    world.proxy.cut_all();
+                    setup.proxy.cut_all();
                 }
             });
             lock.lock().unwrap()
         });
-        assert_eq!(world.count("a"), "2");
+        assert_eq!(setup.count("a"), "2");
         inner.unlock().unwrap();
         outer.unlock().unwrap();
-        assert!(!world.exists("a"));
-        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        assert!(!setup.exists("a"));
+        let reply = if in_time { withheld.deliver() } else { withheld.deliver_late(&setup) };
         assert!(is_late(&reply) || reply == Reply::Integer(0), "{reply:?}");
-        assert!(!world.exists("a"));
+        assert!(!setup.exists("a"));
     }
 }
 
 #[test]
 fn a_nested_acquire_whose_reply_is_lost_counts_once() {
-    let world = World::new();
-    let lock = world.retrying().lock("a");
+    let setup = ProxiedServer::new();
+    let lock = setup.retrying().lock("a");
     let outer = lock.lock().unwrap();
-    world.on(Script::Recount, "a", Fault::SwallowReply);
+    setup.on(Script::Recount, "a", Fault::SwallowReply);
     let inner = lock.lock().unwrap();
-    assert_eq!((lock.hold_count(), world.count("a").as_str()), (2, "2"));
+    assert_eq!((lock.hold_count(), setup.count("a").as_str()), (2, "2"));
     inner.unlock().unwrap();
-    assert_eq!((lock.hold_count(), world.count("a").as_str()), (1, "1"));
+    assert_eq!((lock.hold_count(), setup.count("a").as_str()), (1, "1"));
     outer.unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn a_nested_acquire_that_was_given_up_leaves_no_lease_behind() {
     // The nested acquire asked for a minute and got no answer. The server may have granted it, so
     // the end of the outer lease is not the end of the key.
-    let world = World::new();
+    let setup = ProxiedServer::new();
     // Both attempts end before the outer lease does.
-    let client = world.client();
+    let client = setup.client();
     let outer = client.lock("a").with_lease(Duration::from_millis(1500)).lock().unwrap();
-    let aim = world.on(Script::Recount, "a", Fault::SwallowReply).always();
+    let aim = setup.on(Script::Recount, "a", Fault::SwallowReply).always();
     let error = client.lock("a").with_lease(LONG).try_lock().unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
-    assert!(world.ttl("a") > 30_000, "the nested acquire was to run");
+    assert!(setup.ttl("a") > 30_000, "the nested acquire was to run");
     aim.withdraw();
     assert_eq!(outer.lost().recv_timeout(SOON), Ok(LostReason::Expired));
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     assert!(outer.unlock().is_err());
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
 fn two_locks_of_one_name_on_one_thread_are_one_hold() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let (one, other) = (client.lock("a"), client.lock("a").with_lease(LONG));
     let outer = one.lock().unwrap();
     let inner = other.try_lock().unwrap().unwrap();
     assert_eq!(outer.owner(), inner.owner());
     assert_eq!((one.hold_count(), other.hold_count()), (2, 2));
-    assert_eq!(world.count("a"), "2");
+    assert_eq!(setup.count("a"), "2");
     // In any order.
     outer.unlock().unwrap();
     assert!(inner.is_held() && one.is_held_by_current_thread());
-    assert_eq!(world.count("a"), "1");
+    assert_eq!(setup.count("a"), "1");
     thread::scope(|scope| {
         let other_thread = scope.spawn(|| one.try_lock().unwrap().is_none());
         assert!(other_thread.join().unwrap(), "another thread is a rival");
     });
     inner.unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn a_late_force_release_ends_no_newer_hold() {
-    let world = World::new();
-    let client = world.retrying();
-    let rival = world.rival();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
+    let rival = setup.rival();
     let first = rival.lock("a").lock().unwrap();
-    let kept = world.keep_back(Script::ForceRelease, "a");
+    let withheld = setup.withhold(Script::ForceRelease, "a");
     assert!(client.lock("a").force_unlock().unwrap());
     assert!(first.unlock().is_err());
     let second = rival.lock("a").lock().unwrap();
-    assert!(is_late(&kept.deliver_late(&world)));
-    assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
+    assert!(is_late(&withheld.deliver_late(&setup)));
+    assert_eq!(setup.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
     second.unlock().unwrap();
 }
 
 #[test]
 fn force_release_with_lost_reply_reports_loss_to_local_holder() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let guard = client.lock("a").with_lease(LONG).lock().unwrap();
-    world.on(Script::ForceRelease, "a", Fault::SwallowReply);
+    setup.on(Script::ForceRelease, "a", Fault::SwallowReply);
     client.lock("a").force_unlock().unwrap();
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
     assert!(!guard.is_held());
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
 }
 
 #[test]
 fn waiting_rival_acquires_once_while_late_grant_is_rolled_back() {
-    let world = World::new();
-    let client = patient(&world);
-    let rival = world.rival();
-    let kept = world.keep_back(Script::Acquire, "a");
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
+    let rival = setup.rival();
+    let withheld = setup.withhold(Script::Acquire, "a");
     let guard = thread::scope(|scope| {
         scope.spawn(|| {
-            kept.wait();
-            world.proxy.cut_all();
+            withheld.wait();
+            setup.proxy.cut_all();
         });
         client.lock("a").lock().unwrap()
     });
     // The background releases it once more, at the copy's not-after.
     guard.unlock().unwrap();
-    assert_eq!(kept.deliver(), Reply::Nil);
-    assert!(world.exists("a"));
+    assert_eq!(withheld.deliver(), Reply::Nil);
+    assert!(setup.exists("a"));
     let entered = AtomicBool::new(false);
     thread::scope(|scope| {
         for locks in [&rival, &client] {
@@ -520,34 +523,34 @@ fn waiting_rival_acquires_once_while_late_grant_is_rolled_back() {
         }
     });
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 /// A client whose idea of the server's time is 5 s ahead, as after days in which two clocks drifted
 /// apart.
-fn ahead(world: &World, builder: wheellock::ClientBuilder) -> Client {
-    let now = world.now() + 5_000;
+fn ahead(setup: &ProxiedServer, builder: wheellock::ClientBuilder) -> Client {
+    let now = setup.now() + 5_000;
     let (seconds, micros) = ((now / 1000).to_string(), (now % 1000 * 1000).to_string());
     let reply = crate::common::fake::array(&[&seconds, &micros]);
     let is_time = |request: &wheellock_fixture::Request| request.name() == "TIME";
-    world.proxy.on(is_time, Fault::AnswerInstead(reply)).always();
+    setup.proxy.on(is_time, Fault::AnswerInstead(reply)).always();
     built(builder)
 }
 
 /// The next acquire of this client is refused once its attempt's time is over.
-fn assert_not_ahead(world: &World, client: &Client) {
-    let kept = world.keep_back(Script::Acquire, "late");
+fn assert_not_ahead(setup: &ProxiedServer, client: &Client) {
+    let withheld = setup.withhold(Script::Acquire, "late");
     let wait = TIMEOUT / 2;
     thread::scope(|scope| {
         scope.spawn(|| drop(client.lock("late").try_lock_for(wait)));
-        kept.wait();
-        let left = u64::try_from(kept.not_after() - world.now()).unwrap_or_default();
+        withheld.wait();
+        let left = u64::try_from(withheld.not_after() - setup.now()).unwrap_or_default();
         let left = Duration::from_millis(left);
         assert!(left <= wait, "it may still arrive after {left:?}");
     });
-    let reply = kept.deliver_late(world);
+    let reply = withheld.deliver_late(setup);
     assert!(is_late(&reply), "{reply:?}");
-    world.wait_until_gone("late");
+    setup.wait_until_gone("late");
 }
 
 #[test]
@@ -564,22 +567,22 @@ fn a_release_corrects_a_server_clock_estimate_that_is_ahead() {
             drop(permits.acquire().unwrap());
         },
     ] {
-        let world = World::new();
-        let client = ahead(&world, world.builder().command_timeout(Duration::from_secs(1)));
+        let setup = ProxiedServer::new();
+        let client = ahead(&setup, setup.builder().command_timeout(Duration::from_secs(1)));
         release(&client);
         // The reply to a dropped guard's release corrects it when it is read.
         settle(&client);
-        assert_not_ahead(&world, &client);
+        assert_not_ahead(&setup, &client);
     }
 }
 
 #[test]
 fn a_renewal_corrects_a_server_clock_estimate_that_is_ahead() {
-    let world = World::new();
-    let builder = world.builder().command_timeout(Duration::from_secs(1));
-    let client = ahead(&world, builder.watchdog_lease(Duration::from_secs(4)));
+    let setup = ProxiedServer::new();
+    let builder = setup.builder().command_timeout(Duration::from_secs(1));
+    let client = ahead(&setup, builder.watchdog_lease(Duration::from_secs(4)));
     let guard = client.lock("a").lock().unwrap();
     wait_until("it is renewed", SOON, || client.stats().renewed > 0);
-    assert_not_ahead(&world, &client);
+    assert_not_ahead(&setup, &client);
     drop(guard);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, timed};
+use crate::common::{ProxiedServer, SLACK, SOON, Script, TIMEOUT, built, timed};
 use wheellock::{Client, Error};
 use wheellock_fixture::{Fault, wait_until};
 
@@ -11,10 +11,10 @@ const DRIP: Fault = Fault::DripReply(Duration::from_millis(100));
 
 #[test]
 fn handshake_received_byte_by_byte_ends_at_command_timeout() {
-    let world = World::new();
-    world.proxy.on(|_| true, DRIP).always();
+    let setup = ProxiedServer::new();
+    setup.proxy.on(|_| true, DRIP).always();
     // No authentication: the first reply is a long one.
-    let builder = Client::builder().url(&world.proxy.url()).command_timeout(TIMEOUT);
+    let builder = Client::builder().url(&setup.proxy.url()).command_timeout(TIMEOUT);
     let (result, took) = timed(|| builder.build());
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
@@ -23,25 +23,25 @@ fn handshake_received_byte_by_byte_ends_at_command_timeout() {
 
 #[test]
 fn acquire_with_reply_byte_by_byte_fails_and_grant_is_released() {
-    let world = World::new();
-    let client = world.client();
-    let answers = world.on(Script::Acquire, "a", DRIP).always();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let answers = setup.on(Script::Acquire, "a", DRIP).always();
     let (result, took) = timed(|| client.lock("a").try_lock());
     let error = result.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     assert!(took < TIMEOUT * 2 + SLACK, "{took:?}");
     answers.withdraw();
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     client.lock("a").lock().unwrap().unlock().unwrap();
 }
 
 #[test]
 fn acquire_with_malformed_reply_triggers_release() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let strange = Fault::AnswerInstead(b"+what is this\r\n".to_vec());
-    let answer = world.on(Script::Acquire, "a", strange);
-    let releases = world.on(Script::Release, "a", Fault::PassOn).always();
+    let answer = setup.on(Script::Acquire, "a", strange);
+    let releases = setup.on(Script::Release, "a", Fault::PassOn).always();
     client.lock("a").try_lock().unwrap_err();
     assert_eq!(answer.hits(), 1);
     wait_until("it is released", SOON, || releases.hits() > 0);
@@ -49,12 +49,12 @@ fn acquire_with_malformed_reply_triggers_release() {
 
 #[test]
 fn a_renewal_whose_reply_comes_byte_by_byte_is_retried_in_time() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let lease = Duration::from_millis(1500);
-    let client = built(world.builder().watchdog_lease(lease));
+    let client = built(setup.builder().watchdog_lease(lease));
     let guard = client.lock("a").lock().unwrap();
     // Whole, it would be there after the end of the lease.
-    let answer = world.on(Script::Renew, "a", DRIP);
+    let answer = setup.on(Script::Renew, "a", DRIP);
     answer.wait_for_hit(SOON);
     wait_until("it is renewed", SOON, || client.stats().renewed + client.stats().lost > 0);
     assert!(guard.is_held() && client.stats().lost == 0);

@@ -64,8 +64,8 @@ struct Party {
 }
 
 impl Party {
-    fn new(world: &InMemory) -> Self {
-        let client = built(world.builder().command_timeout(TIMEOUT).watchdog_lease(LEASE));
+    fn new(setup: &InMemory) -> Self {
+        let client = built(setup.builder().command_timeout(TIMEOUT).watchdog_lease(LEASE));
         Self { client, guard: None, was_lost: false }
     }
 
@@ -104,11 +104,11 @@ impl Party {
 /// it held at once, tokens grow, and in the end the lock is free before a lease ends. Returns how
 /// often it was granted.
 fn run(seed: u64, loses_data: bool) -> u64 {
-    let world = InMemory::new();
-    let mut parties: Vec<Party> = (0..CLIENTS).map(|_| Party::new(&world)).collect();
+    let setup = InMemory::new();
+    let mut parties: Vec<Party> = (0..CLIENTS).map(|_| Party::new(&setup)).collect();
     let mut rng = fastrand::Rng::with_seed(seed);
     let faults = Faults::seeded(seed);
-    world.memory.set_faults(if loses_data { faults.with_data_loss() } else { faults });
+    setup.memory.set_faults(if loses_data { faults.with_data_loss() } else { faults });
     let (mut last_token, mut grants) = (0, 0);
     for _ in 0..STEPS {
         let party = &mut parties[rng.usize(..CLIENTS)];
@@ -122,24 +122,24 @@ fn run(seed: u64, loses_data: bool) -> u64 {
             }
             2 => party.unlock(),
             3 => drop(party.guard.take()),
-            4 => world.clock.advance(MILLISECOND * rng.u32(..50)),
-            _ => world.clock.advance(MILLISECOND * rng.u32(..2000)),
+            4 => setup.clock.advance(MILLISECOND * rng.u32(..50)),
+            _ => setup.clock.advance(MILLISECOND * rng.u32(..2000)),
         }
         let holders = parties.iter_mut().filter_map(|party| party.is_held().then_some(())).count();
         assert!(loses_data || holders <= 1, "{holders} clients see it held");
     }
     // Without faults the lock is free soon.
-    world.memory.set_faults(Faults::new());
+    setup.memory.set_faults(Faults::new());
     for party in &mut parties {
         drop(party.guard.take());
     }
     if loses_data {
         // A clock that was set back, or a late failover, has prolonged what nobody holds.
-        world.clock.advance(LEASE * 2);
-        world.clock.advance(time_to_live(&world.memory));
+        setup.clock.advance(LEASE * 2);
+        setup.clock.advance(time_to_live(&setup.memory));
     } else {
         // No lease has to end for that.
-        world.clock.advance(LEASE / 2);
+        setup.clock.advance(LEASE / 2);
     }
     assert!(parties[0].try_lock().is_some(), "nobody holds it, and it is not free");
     grants
@@ -168,15 +168,15 @@ fn locks_become_free_and_lost_holds_stay_lost_under_data_loss() {
 #[test]
 fn a_wait_ends_by_its_deadline_under_faults_of_the_network() {
     with_seeds(|seed| {
-        let world = InMemory::new();
-        let (holder, waiter) = (Party::new(&world), Party::new(&world));
+        let setup = InMemory::new();
+        let (holder, waiter) = (Party::new(&setup), Party::new(&setup));
         let guard = holder.client.fenced_lock("a").lock().unwrap();
         let mut rng = fastrand::Rng::with_seed(seed);
-        world.memory.set_faults(network(&mut rng));
+        setup.memory.set_faults(network(&mut rng));
         let limit = MILLISECOND * rng.u32(..5000);
         let (ready, is_ready) = crossbeam_channel::bounded(1);
         let took = thread::scope(|scope| {
-            let clock = &world.clock;
+            let clock = &setup.clock;
             let wait = scope.spawn(move || {
                 // From here on the clock moves only while this thread sleeps.
                 let own = Parker::new();
@@ -194,7 +194,7 @@ fn a_wait_ends_by_its_deadline_under_faults_of_the_network() {
             });
             is_ready.recv().unwrap();
             while !wait.is_finished() {
-                world.clock.advance(MILLISECOND * 100);
+                setup.clock.advance(MILLISECOND * 100);
             }
             wait.join().unwrap()
         });

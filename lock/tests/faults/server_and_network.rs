@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    SLACK, SOON, Script, TIMEOUT, World, built, ended, is_wrong_type, pause, settle, timed,
+    ProxiedServer, SLACK, SOON, Script, TIMEOUT, built, ended, is_wrong_type, pause, settle, timed,
 };
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, LostReason, ManualClock, Wait};
@@ -42,16 +42,16 @@ fn faults(timeout: Duration) -> Vec<Fault> {
 
 /// Runs a scene for every fault at once, each with a client, of that command timeout, and a lock of
 /// its own.
-fn for_each_fault(timeout: Duration, scene: impl Fn(&World, &str, &Fault) + Sync) {
-    let world = World::new();
+fn for_each_fault(timeout: Duration, scene: impl Fn(&ProxiedServer, &str, &Fault) + Sync) {
+    let setup = ProxiedServer::new();
     thread::scope(|scope| {
         for (number, fault) in faults(timeout).into_iter().enumerate() {
-            let (world, scene) = (&world, &scene);
+            let (setup, scene) = (&setup, &scene);
             scope.spawn(move || {
                 let name = format!("lock-{number}-{fault:?}");
-                scene(world, &name, &fault);
+                scene(setup, &name, &fault);
                 // Nothing is left, and every client can go on.
-                world.wait_until_gone(&name);
+                setup.wait_until_gone(&name);
             });
         }
     });
@@ -62,7 +62,7 @@ fn assert_bounded(took: Duration, timeout: Duration, what: &str) {
     assert!(took < timeout * 2 + Duration::from_secs(1), "{what} took {took:?}");
 }
 
-/// A wait ended long before the command timeout of [`World::patient`].
+/// A wait ended long before the command timeout of [`ProxiedServer::patient`].
 fn assert_ended_with(wait: Duration, took: Duration) {
     assert!(took <= wait + Duration::from_secs(2), "{took:?}");
 }
@@ -83,14 +83,14 @@ fn assert_usable(client: &Client, name: &str) {
 
 #[test]
 fn an_acquire_that_meets_a_fault_once_succeeds_and_counts_once() {
-    for_each_fault(PATIENCE, |world, name, fault| {
-        let client = built(world.builder().command_timeout(PATIENCE));
-        let aim = world.on(Script::Acquire, name, fault.clone());
+    for_each_fault(PATIENCE, |setup, name, fault| {
+        let client = built(setup.builder().command_timeout(PATIENCE));
+        let aim = setup.on(Script::Acquire, name, fault.clone());
         let (guard, took) = timed(|| client.lock(name).lock().unwrap());
         assert_bounded(took, PATIENCE, name);
         assert_eq!(aim.hits(), 1);
-        assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())], "{name}");
-        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
+        assert_eq!(setup.hash(name), [(guard.owner().to_owned(), "1".to_owned())], "{name}");
+        assert!(setup.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         guard.unlock().unwrap();
         assert_usable(&client, name);
     });
@@ -98,15 +98,15 @@ fn an_acquire_that_meets_a_fault_once_succeeds_and_counts_once() {
 
 #[test]
 fn acquire_with_repeated_faults_fails_and_leaves_no_hold() {
-    for_each_fault(TIMEOUT, |world, name, fault| {
-        let client = world.client();
-        let aim = world.on(Script::Acquire, name, fault.clone()).always();
+    for_each_fault(TIMEOUT, |setup, name, fault| {
+        let client = setup.client();
+        let aim = setup.on(Script::Acquire, name, fault.clone()).always();
         let (result, took) = timed(|| client.lock(name).lock());
         assert_bounded(took, TIMEOUT, name);
         let error = result.unwrap_err();
         assert!(error.is_outcome_unknown() && error.is_retryable(), "{name}: {error}");
         assert_eq!(client.lock(name).hold_count(), 0);
-        world.wait_until_gone(name);
+        setup.wait_until_gone(name);
         aim.withdraw();
         assert_usable(&client, name);
     });
@@ -114,34 +114,34 @@ fn acquire_with_repeated_faults_fails_and_leaves_no_hold() {
 
 #[test]
 fn nested_acquire_and_release_with_a_single_fault_count_once() {
-    for_each_fault(PATIENCE, |world, name, fault| {
-        let client = built(world.builder().command_timeout(PATIENCE));
+    for_each_fault(PATIENCE, |setup, name, fault| {
+        let client = built(setup.builder().command_timeout(PATIENCE));
         let lock = client.lock(name);
         let outer = lock.lock().unwrap();
-        world.on(Script::Recount, name, fault.clone());
+        setup.on(Script::Recount, name, fault.clone());
         let (inner, took) = timed(|| lock.lock().unwrap());
         assert_bounded(took, PATIENCE, name);
-        assert_eq!((lock.hold_count(), world.count(name).as_str()), (2, "2"), "{name}");
-        world.on(Script::Recount, name, fault.clone());
+        assert_eq!((lock.hold_count(), setup.count(name).as_str()), (2, "2"), "{name}");
+        setup.on(Script::Recount, name, fault.clone());
         let (result, took) = timed(|| inner.unlock());
         assert_bounded(took, PATIENCE, name);
         result.unwrap();
-        assert_eq!((lock.hold_count(), world.count(name).as_str()), (1, "1"), "{name}");
+        assert_eq!((lock.hold_count(), setup.count(name).as_str()), (1, "1"), "{name}");
         assert!(outer.is_held());
-        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
+        assert!(setup.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         outer.unlock().unwrap();
-        assert!(!world.exists(name), "{name}");
+        assert!(!setup.exists(name), "{name}");
         assert_usable(&client, name);
     });
 }
 
 #[test]
 fn nested_calls_with_repeated_faults_keep_the_outer_hold() {
-    for_each_fault(TIMEOUT, |world, name, fault| {
-        let client = world.client();
+    for_each_fault(TIMEOUT, |setup, name, fault| {
+        let client = setup.client();
         let lock = client.lock(name);
         let outer = lock.lock().unwrap();
-        let aim = world.on(Script::Recount, name, fault.clone()).always();
+        let aim = setup.on(Script::Recount, name, fault.clone()).always();
         let (result, took) = timed(|| lock.lock());
         assert_bounded(took, TIMEOUT, name);
         assert!(result.unwrap_err().is_outcome_unknown(), "{name}");
@@ -149,7 +149,7 @@ fn nested_calls_with_repeated_faults_keep_the_outer_hold() {
         aim.withdraw();
 
         let inner = lock.lock().unwrap();
-        let aim = world.on(Script::Recount, name, fault.clone()).always();
+        let aim = setup.on(Script::Recount, name, fault.clone()).always();
         let (result, took) = timed(|| inner.unlock());
         assert_bounded(took, TIMEOUT, name);
         assert!(result.unwrap_err().is_outcome_unknown(), "{name}");
@@ -157,35 +157,35 @@ fn nested_calls_with_repeated_faults_keep_the_outer_hold() {
         aim.withdraw();
 
         assert!(outer.is_held(), "{name}");
-        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
+        assert!(setup.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         outer.unlock().unwrap();
-        assert!(!world.exists(name), "{name}");
+        assert!(!setup.exists(name), "{name}");
         assert_usable(&client, name);
     });
 }
 
 #[test]
 fn a_release_that_meets_a_fault_once_is_clean() {
-    for_each_fault(PATIENCE, |world, name, fault| {
-        let client = built(world.builder().command_timeout(PATIENCE));
+    for_each_fault(PATIENCE, |setup, name, fault| {
+        let client = built(setup.builder().command_timeout(PATIENCE));
         let guard = client.lock(name).lock().unwrap();
-        let aim = world.on(Script::Release, name, fault.clone());
+        let aim = setup.on(Script::Release, name, fault.clone());
         let (result, took) = timed(|| guard.unlock());
         assert_bounded(took, PATIENCE, name);
         result.unwrap();
         assert_eq!(aim.hits(), 1);
-        assert!(!world.exists(name), "{name}");
+        assert!(!setup.exists(name), "{name}");
         assert_usable(&client, name);
     });
 }
 
 #[test]
 fn release_with_repeated_faults_completes_in_the_background() {
-    for_each_fault(TIMEOUT, |world, name, fault| {
-        let client = world.client();
+    for_each_fault(TIMEOUT, |setup, name, fault| {
+        let client = setup.client();
         let lock = client.lock(name);
         let guard = lock.lock().unwrap();
-        let aim = world.on(Script::Release, name, fault.clone()).always();
+        let aim = setup.on(Script::Release, name, fault.clone()).always();
         let (result, took) = timed(|| guard.unlock());
         assert_bounded(took, TIMEOUT, name);
         let error = result.unwrap_err();
@@ -193,22 +193,22 @@ fn release_with_repeated_faults_completes_in_the_background() {
         assert_eq!(lock.hold_count(), 0, "{name}");
         assert_eq!(client.stats().queued_releases, 1, "{name}");
         aim.withdraw();
-        world.wait_until_gone(name);
+        setup.wait_until_gone(name);
         assert_usable(&client, name);
     });
 }
 
 #[test]
 fn a_renewal_that_meets_a_fault_once_loses_nothing() {
-    for_each_fault(TIMEOUT, |world, name, fault| {
-        let client = built(world.builder().watchdog_lease(Duration::from_secs(4)));
-        let aim = world.on(Script::Renew, name, fault.clone());
+    for_each_fault(TIMEOUT, |setup, name, fault| {
+        let client = built(setup.builder().watchdog_lease(Duration::from_secs(4)));
+        let aim = setup.on(Script::Renew, name, fault.clone());
         let guard = client.lock(name).lock().unwrap();
         aim.wait_for_hit(SOON);
         wait_until("it is renewed", SOON, || client.stats().renewed > 0);
         assert!(guard.is_held(), "{name}");
-        assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())], "{name}");
-        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
+        assert_eq!(setup.hash(name), [(guard.owner().to_owned(), "1".to_owned())], "{name}");
+        assert!(setup.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         assert_eq!(client.stats().lost, 0, "{name}");
         guard.unlock().unwrap();
         assert_usable(&client, name);
@@ -217,14 +217,14 @@ fn a_renewal_that_meets_a_fault_once_loses_nothing() {
 
 #[test]
 fn hold_with_failing_renewals_is_lost_before_a_rival_acquires() {
-    for_each_fault(TIMEOUT, |world, name, fault| {
-        let client = built(world.builder().watchdog_lease(Duration::from_millis(1200)));
-        let aim = world.on(Script::Renew, name, fault.clone()).always();
+    for_each_fault(TIMEOUT, |setup, name, fault| {
+        let client = built(setup.builder().watchdog_lease(Duration::from_millis(1200)));
+        let aim = setup.on(Script::Renew, name, fault.clone()).always();
         let guard = client.lock(name).lock().unwrap();
         thread::scope(|scope| {
-            let (guard, world) = (&guard, &world);
+            let (guard, setup) = (&guard, &setup);
             scope.spawn(move || {
-                let theirs = world.rival().lock(name).try_lock_for(SOON).unwrap().unwrap();
+                let theirs = setup.rival().lock(name).try_lock_for(SOON).unwrap().unwrap();
                 assert!(!guard.is_held(), "{name}");
                 theirs.unlock().unwrap();
             });
@@ -236,7 +236,7 @@ fn hold_with_failing_renewals_is_lost_before_a_rival_acquires() {
         });
         aim.withdraw();
         assert!(matches!(guard.unlock(), Err(Error::Lost { .. })), "{name}");
-        world.wait_until_gone(name);
+        setup.wait_until_gone(name);
         assert_usable(&client, name);
     });
 }
@@ -274,9 +274,9 @@ fn the_io_error_behind_an_error_is_its_source() {
 
 #[test]
 fn unknown_outcome_source_is_the_io_error_of_the_last_attempt() {
-    let world = World::new();
-    let client = world.client();
-    let _aim = world.on(Script::Acquire, "a", Fault::SwallowReply).always();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let _aim = setup.on(Script::Acquire, "a", Fault::SwallowReply).always();
     let error = client.lock("a").try_lock().unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
@@ -285,11 +285,11 @@ fn unknown_outcome_source_is_the_io_error_of_the_last_attempt() {
 
 #[test]
 fn a_client_recovers_when_its_server_is_back() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let lock = client.lock("a");
     lock.lock().unwrap().unlock().unwrap();
-    world.server.kill();
+    setup.server.kill();
 
     let (result, took) = timed(|| lock.try_lock());
     assert!(result.unwrap_err().is_retryable());
@@ -304,15 +304,15 @@ fn a_client_recovers_when_its_server_is_back() {
     assert!(result.unwrap_err().is_retryable());
     assert_bounded(took, TIMEOUT, "is_locked");
 
-    world.server.start_again();
+    setup.server.start_again();
     assert_usable(&client, "a");
 }
 
 #[test]
 fn a_handshake_that_hangs_ends_with_the_command_timeout() {
-    let world = World::new();
-    world.proxy.hang_new_connections(true);
-    let (result, took) = timed(|| world.builder().build());
+    let setup = ProxiedServer::new();
+    setup.proxy.hang_new_connections(true);
+    let (result, took) = timed(|| setup.builder().build());
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     assert!(took >= TIMEOUT && took < TIMEOUT + SLACK, "{took:?}");
@@ -320,54 +320,54 @@ fn a_handshake_that_hangs_ends_with_the_command_timeout() {
 
 #[test]
 fn a_client_whose_new_connections_hang_is_bounded_and_recovers() {
-    let world = World::new();
-    let client = world.client();
-    world.proxy.hang_new_connections(true);
-    world.proxy.cut_all();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    setup.proxy.hang_new_connections(true);
+    setup.proxy.cut_all();
     let (result, took) = timed(|| client.lock("a").try_lock());
     assert!(result.unwrap_err().is_retryable());
     assert_bounded(took, TIMEOUT, "try_lock");
-    world.proxy.hang_new_connections(false);
+    setup.proxy.hang_new_connections(false);
     assert_usable(&client, "a");
 }
 
 #[test]
 fn a_wait_ends_on_time_while_the_server_hangs() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let lock = client.lock("a");
     let wait = Duration::from_millis(500);
-    world.server.pause();
+    setup.server.pause();
     let (result, took) = timed(|| lock.try_lock_for(wait));
-    world.server.resume();
+    setup.server.resume();
     assert!(result.unwrap_err().is_outcome_unknown());
     assert_ended_with(wait, took);
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     assert_usable(&client, "a");
 }
 
 #[test]
 fn a_nested_wait_ends_on_time_while_the_server_hangs() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let lock = client.lock("a");
     let outer = lock.lock().unwrap();
     let wait = Duration::from_millis(400);
-    world.server.pause();
+    setup.server.pause();
     let (result, took) = timed(|| lock.try_lock_for(wait));
-    world.server.resume();
+    setup.server.resume();
     assert!(result.unwrap_err().is_outcome_unknown());
     assert_ended_with(wait, took);
     assert!(outer.is_held());
     outer.unlock().unwrap();
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
 }
 
 #[test]
 fn all_queued_waits_end_on_time_while_the_server_hangs() {
-    let world = World::new();
-    let client = world.patient();
-    let rival = world.rival();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
+    let rival = setup.rival();
     let theirs = rival.lock("a").lock().unwrap();
     let wait = Duration::from_millis(600);
     thread::scope(|scope| {
@@ -375,29 +375,29 @@ fn all_queued_waits_end_on_time_while_the_server_hangs() {
             .map(|_| scope.spawn(|| timed(|| client.lock("a").try_lock_for(wait).map(|_| ()))))
             .collect();
         wait_until("all wait", SOON, || client.stats().waiters == 4);
-        world.server.pause();
+        setup.server.pause();
         for waiter in waiters {
             // The last one may have been told that it is taken, or nothing. It is free.
             let (_, took) = waiter.join().unwrap();
             assert_ended_with(wait, took);
         }
-        world.server.resume();
+        setup.server.resume();
     });
     assert_eq!(client.lock("a").hold_count(), 0);
-    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(setup.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     theirs.unlock().unwrap();
     assert_usable(&client, "a");
 }
 
 #[test]
 fn flushed_scripts_lose_no_lock() {
-    let world = World::new();
-    let clients = [world.patient(), world.patient()];
+    let setup = ProxiedServer::new();
+    let clients = [setup.patient(), setup.patient()];
     let done = AtomicBool::new(false);
     let counter = AtomicU64::new(0);
     thread::scope(|scope| {
         let flusher = scope.spawn(|| {
-            let mut connection = world.server.connection();
+            let mut connection = setup.server.connection();
             while !done.load(Ordering::Acquire) {
                 connection.command(&["SCRIPT", "FLUSH"]);
                 // Without it the server does nothing else on a machine that is busy.
@@ -424,7 +424,7 @@ fn flushed_scripts_lose_no_lock() {
         flusher.join().unwrap();
     });
     assert_eq!(counter.into_inner(), 160);
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 /// Not atomic: two threads at once would lose a count.
@@ -436,13 +436,13 @@ fn increment(counter: &AtomicU64) {
 
 #[test]
 fn killed_connections_lose_no_lock() {
-    let world = World::new();
-    let clients = [world.patient(), world.patient(), world.patient()];
+    let setup = ProxiedServer::new();
+    let clients = [setup.patient(), setup.patient(), setup.patient()];
     let done = AtomicBool::new(false);
     let counter = AtomicU64::new(0);
     thread::scope(|scope| {
         let killer = scope.spawn(|| {
-            let mut connection = world.server.connection();
+            let mut connection = setup.server.connection();
             while !done.load(Ordering::Acquire) {
                 for kind in ["pubsub", "normal"] {
                     connection.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
@@ -473,15 +473,15 @@ fn killed_connections_lose_no_lock() {
     for client in &clients {
         wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     }
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
 fn empty_restart_notifies_the_holder_and_lets_a_waiter_acquire() {
-    let world = World::new();
-    let client = built(world.builder().watchdog_lease(Duration::from_secs(2)));
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().watchdog_lease(Duration::from_secs(2)));
     let guard = client.lock("a").lock().unwrap();
-    let waiting = world.client();
+    let waiting = setup.client();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             // The server may be away for longer than one call has patience.
@@ -493,7 +493,7 @@ fn empty_restart_notifies_the_holder_and_lets_a_waiter_acquire() {
             }
         });
         wait_until("it waits", SOON, || waiting.stats().waiters == 1);
-        world.server.restart();
+        setup.server.restart();
         waiter.join().unwrap();
         let reason = guard.lost().recv_timeout(SOON).unwrap();
         assert!(matches!(reason, LostReason::Deleted | LostReason::TakenOver), "{reason}");
@@ -526,14 +526,14 @@ fn empty_restart_notifies_all_holders_before_the_next_renewal() {
 
 #[test]
 fn empty_restart_is_noticed_despite_a_late_run_id_query() {
-    let world = World::new();
-    let client = built(world.builder().watchdog_lease(Duration::from_secs(600)));
-    let late = world.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply);
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().watchdog_lease(Duration::from_secs(600)));
+    let late = setup.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply);
     let guard = client.lock("a").lock().unwrap();
     late.wait_for_hit(SOON);
     // That of callers, that of renewals, and the one after it.
     wait_until("another is made", SOON, || client.stats().connections_made >= 3);
-    world.server.restart();
+    setup.server.restart();
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
 }
 
@@ -590,36 +590,36 @@ fn a_client_that_holds_nothing_sends_nothing() {
 /// The codes of states that a server leaves by itself.
 const PASSING: [&str; 5] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN"];
 
-fn answer(world: &World, script: Script, name: &str, code: &str) -> Aim {
+fn answer(setup: &ProxiedServer, script: Script, name: &str, code: &str) -> Aim {
     let line = format!("-{code} it is so\r\n");
-    world.on(script, name, Fault::AnswerInstead(line.into_bytes()))
+    setup.on(script, name, Fault::AnswerInstead(line.into_bytes()))
 }
 
 #[test]
 fn transient_errors_are_retried() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     for code in PASSING {
-        let client = world.patient();
+        let client = setup.patient();
         let lock = client.lock(code);
-        let acquire = answer(&world, Script::Acquire, code, code).times(2);
-        let nested = answer(&world, Script::Recount, code, code).times(2);
-        let release = answer(&world, Script::Release, code, code).times(2);
+        let acquire = answer(&setup, Script::Acquire, code, code).times(2);
+        let nested = answer(&setup, Script::Recount, code, code).times(2);
+        let release = answer(&setup, Script::Release, code, code).times(2);
         let outer = lock.lock().unwrap();
         lock.lock().unwrap().unlock().unwrap();
         outer.unlock().unwrap();
         assert_eq!([acquire.hits(), nested.hits(), release.hits()], [2, 2, 2], "{code}");
-        assert!(!world.exists(code));
+        assert!(!setup.exists(code));
     }
 }
 
 #[test]
 fn transient_errors_that_last_are_returned_with_their_code() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     thread::scope(|scope| {
         for code in PASSING {
-            let world = &world;
+            let setup = &setup;
             scope.spawn(move || {
-                let client = world.retrying();
+                let client = setup.retrying();
                 let is_told = |error: &Error| {
                     assert!(error.is_retryable(), "{error}");
                     matches!(error, Error::Refused { code: told, .. } if told == code)
@@ -628,7 +628,7 @@ fn transient_errors_that_last_are_returned_with_their_code() {
                 // A machine that stands still at the end of the call misses its last answer.
                 wait_until("an acquire is answered to its end", SOON * 2, || {
                     let name = names.next().unwrap();
-                    let aim = answer(world, Script::Acquire, &name, code).always();
+                    let aim = answer(setup, Script::Acquire, &name, code).always();
                     let (result, took) = timed(|| client.lock(&name).lock());
                     assert_bounded(took, PATIENCE, &name);
                     aim.withdraw();
@@ -640,12 +640,12 @@ fn transient_errors_that_last_are_returned_with_their_code() {
                 wait_until("a release is answered to its end", SOON * 2, || {
                     let name = names.next().unwrap();
                     let guard = client.lock(&name).lock().unwrap();
-                    let aim = answer(world, Script::Release, &name, code).always();
+                    let aim = answer(setup, Script::Release, &name, code).always();
                     let (result, took) = timed(|| guard.unlock());
                     assert_bounded(took, PATIENCE, &name);
-                    assert!(world.exists(&name));
+                    assert!(setup.exists(&name));
                     aim.withdraw();
-                    world.wait_until_gone(&name);
+                    setup.wait_until_gone(&name);
                     assert_usable(&client, &name);
                     is_told(&result.unwrap_err())
                 });
@@ -656,10 +656,10 @@ fn transient_errors_that_last_are_returned_with_their_code() {
 
 #[test]
 fn permanent_errors_are_returned_at_once() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     for (code, retryable) in [("OOM", true), ("NOPERM", false), ("ERR", false)] {
-        let aim = answer(&world, Script::Acquire, code, code);
+        let aim = answer(&setup, Script::Acquire, code, code);
         let error = client.lock(code).lock().unwrap_err();
         assert!(matches!(&error, Error::Refused { code: told, .. } if told == code), "{error}");
         assert_eq!(error.is_retryable(), retryable, "{error}");
@@ -670,11 +670,11 @@ fn permanent_errors_are_returned_at_once() {
 
 #[test]
 fn an_unknown_reply_is_never_a_grant() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     for reply in ["+OK\r\n", "*0\r\n", "$5\r\nhello\r\n", "*1\r\n:1\r\n"] {
         let fault = Fault::AnswerInstead(reply.as_bytes().to_vec());
-        world.on(Script::Acquire, "a", fault);
+        setup.on(Script::Acquire, "a", fault);
         let result = client.lock("a").lock();
         assert!(result.is_err(), "{reply:?} gave {result:?}");
         assert_usable(&client, "a");
@@ -684,9 +684,9 @@ fn an_unknown_reply_is_never_a_grant() {
 #[test]
 fn a_renewal_that_is_refused_for_a_while_loses_nothing() {
     for code in ["LOADING", "READONLY", "BUSY", "OOM"] {
-        let world = World::new();
-        let client = built(world.builder().watchdog_lease(Duration::from_secs(4)));
-        let aim = answer(&world, Script::Renew, "a", code).times(3);
+        let setup = ProxiedServer::new();
+        let client = built(setup.builder().watchdog_lease(Duration::from_secs(4)));
+        let aim = answer(&setup, Script::Renew, "a", code).times(3);
         let guard = client.lock("a").lock().unwrap();
         aim.wait_for_hits(3, SOON);
         wait_until("it is renewed", SOON, || client.stats().renewed > 0);
@@ -697,36 +697,36 @@ fn a_renewal_that_is_refused_for_a_while_loses_nothing() {
 
 #[test]
 fn calls_to_a_replica_are_retried_until_it_is_a_master() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let held = client.lock("held").lock().unwrap();
-    world.server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-    let aim = world.on(Script::Acquire, "a", Fault::PassOn).always();
+    setup.server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let aim = setup.on(Script::Acquire, "a", Fault::PassOn).always();
     thread::scope(|scope| {
         scope.spawn(|| {
             aim.wait_for_hits(3, SOON);
-            world.server.command(&["REPLICAOF", "NO", "ONE"]);
+            setup.server.command(&["REPLICAOF", "NO", "ONE"]);
         });
         client.lock("a").lock().unwrap().unlock().unwrap();
     });
     assert!(held.is_held());
     held.unlock().unwrap();
-    assert!(!world.exists("a") && !world.exists("held"));
+    assert!(!setup.exists("a") && !setup.exists("held"));
 }
 
 #[test]
 fn calls_to_a_busy_server_are_retried() {
-    let world = World::of(Server::builder().argument("--lua-time-limit", "20"));
-    let client = world.patient();
+    let setup = ProxiedServer::of(Server::builder().argument("--lua-time-limit", "20"));
+    let client = setup.patient();
     let held = client.lock("held").lock().unwrap();
-    let mut busy = world.server.connection();
+    let mut busy = setup.server.connection();
     busy.send(&["EVAL", "while true do end", "0"]).unwrap();
-    wait_until("it is busy", SOON, || world.server.command(&["PING"]).is_error());
-    let aim = world.on(Script::Acquire, "a", Fault::PassOn).always();
+    wait_until("it is busy", SOON, || setup.server.command(&["PING"]).is_error());
+    let aim = setup.on(Script::Acquire, "a", Fault::PassOn).always();
     thread::scope(|scope| {
         scope.spawn(|| {
             aim.wait_for_hits(3, SOON);
-            world.server.command(&["SCRIPT", "KILL"]);
+            setup.server.command(&["SCRIPT", "KILL"]);
         });
         client.lock("a").lock().unwrap().unlock().unwrap();
     });
@@ -735,29 +735,29 @@ fn calls_to_a_busy_server_are_retried() {
 
 #[test]
 fn a_server_out_of_memory_renews_nests_and_releases() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let client =
-        built(world.builder().watchdog_lease(Duration::from_secs(4)).command_timeout(SOON / 4));
+        built(setup.builder().watchdog_lease(Duration::from_secs(4)).command_timeout(SOON / 4));
     let lock = client.lock("a");
     let outer = lock.lock().unwrap();
-    world.server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    world.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    setup.server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    setup.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let (result, took) = timed(|| client.lock("b").lock());
     let error = result.unwrap_err();
     assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
     assert!(error.is_retryable() && took < SLACK, "{error} after {took:?}");
-    assert!(!world.exists("b"));
+    assert!(!setup.exists("b"));
 
     let renewed = client.stats().renewed;
     wait_until("it is renewed", SOON, || client.stats().renewed >= renewed + 2);
     let inner = lock.lock().unwrap();
-    assert_eq!(world.count("a"), "2");
+    assert_eq!(setup.count("a"), "2");
     inner.unlock().unwrap();
-    assert_eq!(world.count("a"), "1");
+    assert_eq!(setup.count("a"), "1");
     assert!(outer.is_held());
     outer.unlock().unwrap();
-    assert!(!world.exists("a"));
-    world.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(!setup.exists("a"));
+    setup.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_usable(&client, "b");
 }
 
@@ -765,8 +765,8 @@ fn a_server_out_of_memory_renews_nests_and_releases() {
 fn a_server_out_of_memory_grants_no_new_lock() {
     type Take = fn(&Client) -> Result<bool, Error>;
 
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let kinds: [(&str, Take); 5] = [
         ("fair", |client| client.fair_lock("a").try_lock().map(|guard| guard.is_some())),
         ("fenced", |client| client.fenced_lock("a").try_lock().map(|guard| guard.is_some())),
@@ -780,63 +780,63 @@ fn a_server_out_of_memory_grants_no_new_lock() {
     ];
     // A dead waiter that is in the deadline set and not in the queue.
     let stray = ["ZADD", "redisson_lock_timeout:{a}", "1000", "somebody"];
-    world.server.command(&stray);
+    setup.server.command(&stray);
     for (kind, take) in kinds {
-        world.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        setup.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
         let error = take(&client).unwrap_err();
         assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{kind}: {error}");
-        assert!(!world.exists("a"), "{kind}");
-        world.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert!(!setup.exists("a"), "{kind}");
+        setup.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
         assert_eq!(take(&client), Ok(true), "{kind}");
         settle(&client);
     }
-    assert!(!world.exists(stray[1]), "it has no turn to wait for");
+    assert!(!setup.exists(stray[1]), "it has no turn to wait for");
 }
 
 #[test]
 fn a_server_with_too_many_clients_is_unreachable_and_recovers() {
-    let world = World::of(Server::builder().argument("--maxclients", "8"));
-    let client = world.client();
+    let setup = ProxiedServer::of(Server::builder().argument("--maxclients", "8"));
+    let client = setup.client();
     let others: Vec<_> =
-        (0..8).map_while(|_| RawConnection::open(world.server.address()).ok()).collect();
+        (0..8).map_while(|_| RawConnection::open(setup.server.address()).ok()).collect();
     wait_until("it is full", SOON, || {
-        world.server.try_command(&["PING"]).map_or(true, |reply| reply.is_error())
+        setup.server.try_command(&["PING"]).map_or(true, |reply| reply.is_error())
     });
-    let error = world.builder().build().unwrap_err();
+    let error = setup.builder().build().unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     assert!(error.is_retryable());
     drop(others);
     wait_until("there is room", SOON, || {
-        world.server.try_command(&["PING"]).is_ok_and(|reply| !reply.is_error())
+        setup.server.try_command(&["PING"]).is_ok_and(|reply| !reply.is_error())
     });
     assert_usable(&client, "a");
-    built(world.builder());
+    built(setup.builder());
 }
 
 #[test]
 fn dropping_a_guard_is_bounded_while_the_server_hangs() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    world.server.pause();
+    setup.server.pause();
     let ((), took) = timed(|| drop(guard));
-    world.server.resume();
+    setup.server.resume();
     assert!(took < TIMEOUT + SLACK, "{took:?}");
     assert_eq!(client.lock("a").hold_count(), 0);
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
 }
 
 #[test]
 fn a_panic_releases_the_lock_and_does_not_abort() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     for hangs in [false, true] {
         let (result, took) = timed(|| {
             catch_unwind(AssertUnwindSafe(|| {
                 let _outer = client.lock("a").lock().unwrap();
                 let _inner = client.lock("a").lock().unwrap();
                 if hangs {
-                    world.server.pause();
+                    setup.server.pause();
                 }
                 // Unwinds as a panic does, without the message: a trace of it takes seconds on a
                 // busy machine.
@@ -844,13 +844,13 @@ fn a_panic_releases_the_lock_and_does_not_abort() {
             }))
         });
         if hangs {
-            world.server.resume();
+            setup.server.resume();
         }
         assert!(result.is_err());
         // Two guards, each within one command timeout.
         assert!(took < TIMEOUT * 2 + SLACK, "{took:?}");
         assert_eq!(client.lock("a").hold_count(), 0);
-        world.wait_until_gone("a");
+        setup.wait_until_gone("a");
         assert_usable(&client, "a");
     }
 }
@@ -879,10 +879,10 @@ fn refused_credentials_are_an_error_without_the_password() {
 
 #[test]
 fn changed_password_under_a_client_is_an_error_and_no_hang() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     assert_usable(&client, "a");
-    let mut operator = world.server.connection();
+    let mut operator = setup.server.connection();
     operator.command(&["ACL", "SETUSER", "family", "<password", ">new"]);
     operator.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let error = client.lock("a").lock().unwrap_err();
@@ -914,10 +914,10 @@ fn an_invalid_url_is_an_error_that_sends_nothing() {
 
 #[test]
 fn a_key_of_another_type_is_an_error_and_not_changed() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let lock = client.lock("data");
-    world.server.command(&["SET", "data", "precious"]);
+    setup.server.command(&["SET", "data", "precious"]);
     for error in [
         lock.lock().unwrap_err(),
         lock.try_lock().unwrap_err(),
@@ -926,22 +926,22 @@ fn a_key_of_another_type_is_an_error_and_not_changed() {
     ] {
         assert!(is_wrong_type(&error, "data") && !error.is_retryable(), "{error}");
     }
-    assert_eq!(world.server.command(&["GET", "data"]).text(), "precious");
-    assert_eq!(world.ttl("data"), -1);
+    assert_eq!(setup.server.command(&["GET", "data"]).text(), "precious");
+    assert_eq!(setup.ttl("data"), -1);
     let stats = client.stats();
     assert_eq!((stats.held, stats.waiters, stats.queued_releases), (0, 0, 0));
 }
 
 #[test]
 fn a_key_that_was_overwritten_is_not_changed_by_the_release() {
-    let world = World::new();
-    let client = built(world.builder().watchdog_lease(Duration::from_secs(4)));
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().watchdog_lease(Duration::from_secs(4)));
     let overwritten = |name: &str| {
-        world.server.command(&["SET", name, "precious"]);
+        setup.server.command(&["SET", name, "precious"]);
     };
     let is_intact = |name: &str| {
-        assert_eq!(world.server.command(&["GET", name]).text(), "precious");
-        assert_eq!(world.ttl(name), -1);
+        assert_eq!(setup.server.command(&["GET", name]).text(), "precious");
+        assert_eq!(setup.ttl(name), -1);
     };
     let guard = client.lock("a").lock().unwrap();
     overwritten("a");
@@ -962,20 +962,20 @@ fn a_key_that_was_overwritten_is_not_changed_by_the_release() {
 
 #[test]
 fn a_release_after_the_lease_reports_expiry() {
-    let world = World::new();
-    let client = built(world.builder().command_timeout(SOON));
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(SOON));
     let lease = Duration::from_secs(1);
     let guard = client.lock("a").with_lease(lease).lock().unwrap();
-    world.on(Script::Release, "a", Fault::DelayRequest(lease * 2));
+    setup.on(Script::Release, "a", Fault::DelayRequest(lease * 2));
     let error = guard.unlock().unwrap_err();
     assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error}");
 }
 
 #[test]
 fn a_lock_granted_after_the_shutdown_is_released() {
-    let world = World::new();
-    let client = world.patient();
-    let aim = world.on(Script::Acquire, "a", Fault::HoldReply);
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
+    let aim = setup.on(Script::Acquire, "a", Fault::HoldReply);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| client.lock("a").lock().map(|guard| guard.is_held()));
         aim.wait_for_hit(SOON);
@@ -983,53 +983,53 @@ fn a_lock_granted_after_the_shutdown_is_released() {
         aim.deliver();
         assert_eq!(waiter.join().unwrap(), Err(Error::Shutdown));
     });
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
 }
 
 #[test]
 fn a_shutdown_waits_for_the_releases_that_are_under_way() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let _guard = client.lock("a").lock().unwrap();
-    world.on(Script::Release, "a", Fault::DelayRequest(TIMEOUT));
+    setup.on(Script::Release, "a", Fault::DelayRequest(TIMEOUT));
     let report = client.shutdown(SOON);
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
     assert_eq!((report.released, report.unreleased), (1, vec![]));
 }
 
 #[test]
 fn a_shutdown_is_bounded_and_names_what_no_server_acknowledged() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    world.server.pause();
+    setup.server.pause();
     let (report, took) = timed(|| client.shutdown(TIMEOUT));
     assert!(took < TIMEOUT + SLACK, "{took:?}");
     assert_eq!((report.released, report.unreleased), (0, vec!["a".to_owned()]));
     assert!(!guard.is_held());
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Shutdown));
-    world.server.resume();
-    world.wait_until_gone("a");
+    setup.server.resume();
+    setup.wait_until_gone("a");
 }
 
 #[test]
 fn only_the_last_pending_confirmation_makes_a_channel_live() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     // Nobody polls.
     let clock = Arc::new(ManualClock::new());
-    let client = built(world.builder().command_timeout(SOON).clock(clock));
-    let rival = world.rival();
+    let client = built(setup.builder().command_timeout(SOON).clock(clock));
+    let rival = setup.rival();
     let (a, b) = (rival.lock("a").lock().unwrap(), rival.lock("b").lock().unwrap());
     let subscribe = |name: &str, fault| {
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        world
+        setup
             .proxy
             .on(move |request| request.name() == "SUBSCRIBE" && request.contains(&channel), fault)
     };
     let first = subscribe("a", Fault::HoldRequest);
     let second = subscribe("a", Fault::HoldRequest);
     let other = subscribe("b", Fault::PassOn);
-    let tries = world.on(Script::Acquire, "b", Fault::PassOn).always();
+    let tries = setup.on(Script::Acquire, "b", Fault::PassOn).always();
     thread::scope(|scope| {
         // It is subscribed to, left, and, as the server is told of another channel, really given
         // up.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{SOON, Script, World, built, timed};
+use crate::common::{ProxiedServer, SOON, Script, built, timed};
 use wheellock::{Client, Error};
 use wheellock_fixture::{Fault, Server, wait_until};
 
@@ -15,10 +15,10 @@ const LONG: Duration = Duration::from_secs(60);
 /// nothing.
 #[test]
 fn an_unanswered_call_does_not_keep_others_from_the_server() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let timeout = Duration::from_secs(2);
-    let client = built(Client::builder().url(&world.proxy.url()).command_timeout(timeout));
-    let held = world.on(Script::Acquire, "a", Fault::HoldReply);
+    let client = built(Client::builder().url(&setup.proxy.url()).command_timeout(timeout));
+    let held = setup.on(Script::Acquire, "a", Fault::HoldReply);
     thread::scope(|scope| {
         let stuck = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
         held.wait_for_hit(SOON);
@@ -29,7 +29,7 @@ fn an_unanswered_call_does_not_keep_others_from_the_server() {
         stuck.join().unwrap();
     });
     assert_eq!(held.hits(), 1);
-    assert!(world.proxy.accepted() <= 4, "{} connections", world.proxy.accepted());
+    assert!(setup.proxy.accepted() <= 4, "{} connections", setup.proxy.accepted());
 }
 
 #[test]
@@ -91,8 +91,8 @@ impl Drop for Ends<'_> {
 #[test]
 fn many_callers_get_their_own_replies_while_connections_break() {
     const THREADS: u64 = 24;
-    let world = World::new();
-    let client = built(world.builder().command_timeout(Duration::from_secs(5)));
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(Duration::from_secs(5)));
     let (is_over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let callers: Vec<_> = (0..THREADS)
@@ -121,14 +121,14 @@ fn many_callers_get_their_own_replies_while_connections_break() {
             };
             // It may aim at a request behind which the connection is about to end, so its hits say
             // nothing.
-            let aim = world.proxy.on(|request| request.name() == "EVALSHA", fault);
+            let aim = setup.proxy.on(|request| request.name() == "EVALSHA", fault);
             let before = rounds.load(Ordering::Relaxed);
             wait_until("the callers go on", SOON, || {
                 rounds.load(Ordering::Relaxed) >= before + THREADS * 2
             });
             aim.withdraw();
             if bytes % 10 == 9 {
-                world.proxy.cut_all();
+                setup.proxy.cut_all();
             }
         }
         drop(ends);

@@ -1,8 +1,8 @@
-//! Mutual exclusion under a schedule of faults: threads of several clients increment a plain
+//! Mutual exclusion under a plan of faults: threads of several clients increment a plain
 //! counter, and the count is exact.
 //!
-//! The schedule follows from a seed, which a failure prints. `WHEELLOCK_SEED=<number>` runs that
-//! schedule again; how the threads interleave is up to the machine.
+//! The plan follows from a seed, which a failure prints. `WHEELLOCK_SEED=<number>` runs that
+//! plan again; how the threads interleave is up to the machine.
 
 #![expect(clippy::print_stderr, reason = "the harness shows it with a failure")]
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::common::{SOON, Script, TIMEOUT, World, built, now, pause};
+use crate::common::{ProxiedServer, SOON, Script, TIMEOUT, built, now, pause};
 use wheellock::{Client, FencedGuard, Guard, Lock};
 use wheellock_fixture::{Aim, Fault, wait_until};
 
@@ -75,9 +75,9 @@ fn torture(crowd: &Crowd) {
     let seed: u64 = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     eprintln!("WHEELLOCK_SEED={seed}");
 
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let clients: Vec<Client> = (0..crowd.clients)
-        .map(|_| built(world.builder().watchdog_lease(Duration::from_secs(4))))
+        .map(|_| built(setup.builder().watchdog_lease(Duration::from_secs(4))))
         .collect();
     let protected = Protected::default();
     let over = AtomicBool::new(false);
@@ -107,7 +107,7 @@ fn torture(crowd: &Crowd) {
                 })
             })
             .collect();
-        let faults = scope.spawn(|| cause_faults(&world, Rng::with_seed(seed), &over));
+        let faults = scope.spawn(|| cause_faults(&setup, Rng::with_seed(seed), &over));
         let caused = faults.join();
         // During faults at most one is inside. Afterwards every thread gets in.
         healed.store(true, Ordering::SeqCst);
@@ -128,8 +128,8 @@ fn torture(crowd: &Crowd) {
         assert_eq!((stats.held, stats.waiters, stats.lost, stats.panics), (0, 0, 0, 0));
         assert_eq!(stats.abandoned_releases, 0, "seed {seed}");
     }
-    world.wait_until_gone(NAME);
-    world.rival().lock(NAME).try_lock().unwrap().unwrap().unlock().unwrap();
+    setup.wait_until_gone(NAME);
+    setup.rival().lock(NAME).try_lock().unwrap().unwrap().unlock().unwrap();
 }
 
 struct SetAtTheEnd<'a>(&'a AtomicBool);
@@ -197,28 +197,28 @@ impl<N: Fn()> Worker<'_, N> {
 }
 
 /// Causes faults for a while. Each is shorter than a lease.
-fn cause_faults(world: &World, mut rng: Rng, over: &AtomicBool) {
+fn cause_faults(setup: &ProxiedServer, mut rng: Rng, over: &AtomicBool) {
     const SCRIPTS: [Script; 4] = [Script::Acquire, Script::Recount, Script::Release, Script::Renew];
     let end = now() + LENGTH;
     let mut keeping: Vec<Aim> = Vec::new();
     while now() < end && !over.load(Ordering::SeqCst) {
         let length = Duration::from_millis(20 + rng.u64(..100));
         match rng.u64(..16) {
-            0 => world.proxy.cut_all(),
-            1 => world.proxy.reset_all(),
-            2 => drop(world.server.command(&["SCRIPT", "FLUSH"])),
-            3 => drop(world.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"])),
-            4 => during(length, |on| world.proxy.hold_all(on)),
-            5 => during(length, |on| world.proxy.lose_messages(on)),
-            6 => during(length, |on| world.proxy.refuse(on)),
+            0 => setup.proxy.cut_all(),
+            1 => setup.proxy.reset_all(),
+            2 => drop(setup.server.command(&["SCRIPT", "FLUSH"])),
+            3 => drop(setup.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"])),
+            4 => during(length, |on| setup.proxy.hold_all(on)),
+            5 => during(length, |on| setup.proxy.lose_messages(on)),
+            6 => during(length, |on| setup.proxy.refuse(on)),
             7 => {
-                world.server.pause();
+                setup.server.pause();
                 pause(length);
-                world.server.resume();
+                setup.server.resume();
             }
             8 => during(length, |on| {
-                world.proxy.hang_new_connections(on);
-                world.proxy.cut_all();
+                setup.proxy.hang_new_connections(on);
+                setup.proxy.cut_all();
             }),
             9 | 10 => {
                 // What was kept back arrives, in another order than it was sent.
@@ -229,12 +229,12 @@ fn cause_faults(world: &World, mut rng: Rng, over: &AtomicBool) {
             }
             11 | 12 => {
                 let script = SCRIPTS[rng.usize(..4)];
-                keeping.push(world.on(script, NAME, Fault::HoldRequest));
+                keeping.push(setup.on(script, NAME, Fault::HoldRequest));
             }
             _ => {
                 let script = SCRIPTS[rng.usize(..4)];
                 let times = 1 + rng.usize(..3);
-                world.on(script, NAME, any_fault(&mut rng)).times(times);
+                setup.on(script, NAME, any_fault(&mut rng)).times(times);
             }
         }
         pause(Duration::from_millis(rng.u64(..25)));

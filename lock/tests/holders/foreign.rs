@@ -1,6 +1,6 @@
 //! Keys that hold something else than locks: what is recognized, released by force, and listed.
 
-use crate::common::stores::World;
+use crate::common::stores::TestStore;
 use crate::common::{built, limit_user, limited_user};
 use wheellock::{Client, Error, Lock};
 use wheellock_fixture::{SeenCommand, Server};
@@ -236,11 +236,11 @@ fn keys_that_cannot_be_locks_do_not_end_the_list() {
 
 #[test]
 fn keys_of_several_slots_do_not_end_the_list() {
-    let world = World::in_a_cluster();
-    let World::Cluster(cluster) = &world else { unreachable!() };
+    let setup = TestStore::in_a_cluster();
+    let TestStore::Cluster(cluster) = &setup else { unreachable!() };
     let client = built(Client::builder().url(&cluster.url()));
     let _guard = client.lock("held").lock().unwrap();
-    world.put_text("{}odd");
+    setup.put_text("{}odd");
     let names: Result<Vec<_>, _> =
         client.locks("*").map(|status| status.map(|status| status.name)).collect();
     assert_eq!(names.unwrap(), ["held"]);

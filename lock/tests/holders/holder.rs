@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, built, now, pause, wait_for_a_waiter};
 use wheellock::{Client, Error, HolderKind, LockKind, OwnHolder};
 use wheellock_fixture::{Server, wait_until};
@@ -14,8 +14,8 @@ use wheellock_fixture::{Server, wait_until};
 const JAVA: &str = "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:42";
 
 on_all_stores! {
-    fn holder_is_the_guard_owner_and_none_after_release(world: &World) {
-        let client = world.client();
+    fn holder_is_the_guard_owner_and_none_after_release(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a");
         assert_eq!(lock.holder().unwrap(), None);
         let guard = lock.lock().unwrap();
@@ -32,16 +32,16 @@ on_all_stores! {
         assert_eq!(lock.holder().unwrap(), None);
     }
 
-    fn a_lease_of_its_own_is_seen(world: &World) {
-        let lock = world.client().lock("a").with_lease(Duration::from_secs(5));
+    fn a_lease_of_its_own_is_seen(setup: &TestStore) {
+        let lock = setup.client().lock("a").with_lease(Duration::from_secs(5));
         let _guard = lock.lock().unwrap();
         let holder = lock.holder().unwrap().unwrap();
         assert_eq!(holder.watched, Some(false));
         assert!(holder.remaining <= Duration::from_secs(5), "{:?}", holder.remaining);
     }
 
-    fn readers_are_all_shown_and_a_writer_is_not_one(world: &World) {
-        let (first, second) = (world.client(), world.client());
+    fn readers_are_all_shown_and_a_writer_is_not_one(setup: &TestStore) {
+        let (first, second) = (setup.client(), setup.client());
         let prices = first.read_write_lock("prices");
         let reading = prices.read_lock().lock().unwrap();
         let also = second.read_write_lock("prices").read_lock().lock().unwrap();
@@ -61,8 +61,8 @@ on_all_stores! {
         assert_eq!(prices.read_lock().holder().unwrap(), None);
     }
 
-    fn each_kind_is_recognized(world: &World) {
-        let client = world.client();
+    fn each_kind_is_recognized(setup: &TestStore) {
+        let client = setup.client();
         client.semaphore("number").try_set_permits(3).unwrap();
         client.expirable_semaphore("permits").try_set_permits(2).unwrap();
         let _permit = client.expirable_semaphore("permits").acquire().unwrap();
@@ -87,9 +87,9 @@ on_all_stores! {
         }
     }
 
-    fn what_is_not_a_lock_is_an_error(world: &World) {
-        world.put_text("a");
-        let error = world.client().lock("a").holder().unwrap_err();
+    fn what_is_not_a_lock_is_an_error(setup: &TestStore) {
+        setup.put_text("a");
+        let error = setup.client().lock("a").holder().unwrap_err();
         assert!(matches!(error, Error::WrongType { .. }), "{error:?}");
     }
 }
@@ -185,11 +185,11 @@ fn a_label_out_of_its_bounds_is_an_error_of_the_builder() {
 #[test]
 fn locks_of_all_kinds_are_listed_and_nothing_else() {
     for cluster in [false, true] {
-        let world = if cluster { World::in_a_cluster() } else { World::on_a_server() };
-        let client = built(match &world {
-            World::Cluster(cluster) => Client::builder().url(&cluster.url()),
-            World::Redis(server) => Client::builder().url(&server.url()),
-            World::Memory(_) | World::Endpoint(..) => unreachable!(),
+        let setup = if cluster { TestStore::in_a_cluster() } else { TestStore::on_a_server() };
+        let client = built(match &setup {
+            TestStore::Cluster(cluster) => Client::builder().url(&cluster.url()),
+            TestStore::Redis(server) => Client::builder().url(&server.url()),
+            TestStore::Memory(_) | TestStore::Endpoint(..) => unreachable!(),
         });
         let app = client.with_prefix("app[1]:");
         let _held = [app.lock("a").lock().unwrap(), app.fair_lock("b").lock().unwrap()];
@@ -199,7 +199,7 @@ fn locks_of_all_kinds_are_listed_and_nothing_else() {
         app.semaphore("f").try_set_permits(3).unwrap();
         app.expirable_semaphore("g").try_set_permits(2).unwrap();
         let _permit = app.expirable_semaphore("g").acquire().unwrap();
-        world.put_text("app[1]:other data");
+        setup.put_text("app[1]:other data");
         let _another = client.lock("app1:z").lock().unwrap();
         let mut listed: Vec<_> = app
             .locks("*")

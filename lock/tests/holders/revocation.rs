@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, built, settle, wait_for_a_waiter};
 use crossbeam_channel::TryRecvError;
 use wheellock::{Client, Error, Guard, Lock, ManualClock, Memory, OwnedGuard};
@@ -25,8 +25,8 @@ fn ask_until<G: Guard>(lock: &Lock<G>, reason: &str, has_heard: impl Fn() -> boo
 }
 
 on_all_stores! {
-    fn a_request_reaches_the_holder_and_ends_nothing(world: &World) {
-        let (holder, other) = (world.client(), world.client());
+    fn a_request_reaches_the_holder_and_ends_nothing(setup: &TestStore) {
+        let (holder, other) = (setup.client(), setup.client());
         let lock = holder.lock("a");
         let guard = lock.lock().unwrap();
         let asked = guard.revocation().clone();
@@ -44,8 +44,8 @@ on_all_stores! {
         assert!(!lock.lock().unwrap().is_asked(), "the next hold was not asked for");
     }
 
-    fn each_client_of_a_shared_lock_is_asked_once(world: &World) {
-        let clients = [(); 3].map(|()| world.client());
+    fn each_client_of_a_shared_lock_is_asked_once(setup: &TestStore) {
+        let clients = [(); 3].map(|()| setup.client());
         let guards = clients.each_ref().map(|client| {
             let lock = client.read_write_lock("prices").read_lock().sendable();
             [lock.lock().unwrap(), lock.lock().unwrap()]
@@ -63,8 +63,8 @@ on_all_stores! {
         }
     }
 
-    fn the_guards_of_other_kinds_hear_too(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn the_guards_of_other_kinds_hear_too(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let fenced = client.fenced_lock("fenced").lock().unwrap();
         let fair = client.fair_lock("fair").lock().unwrap();
         let simple = client.simple_lock("simple").lock().unwrap();
@@ -77,8 +77,8 @@ on_all_stores! {
         assert!(many.is_asked() && fenced.is_asked());
     }
 
-    fn revocation_future_is_ready_on_a_request_or_a_released_guard(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn revocation_future_is_ready_on_a_request_or_a_released_guard(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let mut context = Context::from_waker(Waker::noop());
         let guard = client.lock("a").lock().unwrap();
         let mut asked = pin!(guard.revocation_future().unwrap());
@@ -104,8 +104,8 @@ on_all_stores! {
         assert!(asked.as_mut().poll(&mut context).is_ready());
     }
 
-    fn future_made_after_a_request_is_ready_at_once(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn future_made_after_a_request_is_ready_at_once(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let mut context = Context::from_waker(Waker::noop());
         let guard = client.lock("a").lock().unwrap();
         let nested = client.lock("a").lock().unwrap();
@@ -118,8 +118,8 @@ on_all_stores! {
         }
     }
 
-    fn a_cached_lock_is_released_at_once(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_cached_lock_is_released_at_once(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let lock = client.lock("a").with_cache(Duration::from_secs(10));
         wait_until("it is cached", SOON, || {
             lock.lock().unwrap().unlock().unwrap();
@@ -130,8 +130,8 @@ on_all_stores! {
         assert!(other.lock("a").try_lock_for(SOON).unwrap().is_some());
     }
 
-    fn requested_lock_is_not_handed_to_another_local_thread(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn requested_lock_is_not_handed_to_another_local_thread(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let (lock, theirs) = (client.lock("a").sendable(), other.lock("a").sendable());
         let guard = lock.lock().unwrap();
         assert!(!guard.is_asked());
@@ -146,8 +146,8 @@ on_all_stores! {
         });
     }
 
-    fn nobody_is_asked_for_a_free_lock_and_a_reason_has_a_length(world: &World) {
-        let client = world.client();
+    fn nobody_is_asked_for_a_free_lock_and_a_reason_has_a_length(setup: &TestStore) {
+        let client = setup.client();
         let asked = client.lock("a").ask("deploy").unwrap();
         assert_eq!((asked.holders, asked.heard), (0, 0));
         assert!(client.lock("a").ask(&"x".repeat(1000)).is_ok());

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, wait_for_a_waiter};
 use wheellock::crossbeam_channel::bounded;
 use wheellock::{Client, Error, Job, LostReason, RunOutcome, RunRecord, RunStart, RunState, Wait};
@@ -48,8 +48,8 @@ fn never(job: &Job, slot: &str) -> Result<Outcome, Error> {
 }
 
 on_all_stores! {
-    fn a_slot_runs_once_and_other_slots_and_jobs_run_too(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn a_slot_runs_once_and_other_slots_and_jobs_run_too(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         let RunOutcome::Ran(token) = succeed(&job(&client), "noon").unwrap() else { panic!() };
         for client in [&client, &other] {
             assert!(matches!(never(&job(client), "noon"), Ok(RunOutcome::RanAlready)));
@@ -59,8 +59,8 @@ on_all_stores! {
         assert!(matches!(succeed(&other.job("cleanup"), "noon"), Ok(RunOutcome::Ran(_))));
     }
 
-    fn jobs_and_slots_whose_texts_join_to_one_run_apart(world: &World) {
-        let client = world.client();
+    fn jobs_and_slots_whose_texts_join_to_one_run_apart(setup: &TestStore) {
+        let client = setup.client();
         for (name, slot) in [
             ("report", "noon"),
             ("{report}", "noon"),
@@ -74,20 +74,20 @@ on_all_stores! {
         }
     }
 
-    fn whatever_a_job_leaves_has_a_time_to_live(world: &World) {
-        let client = world.client();
+    fn whatever_a_job_leaves_has_a_time_to_live(setup: &TestStore) {
+        let client = setup.client();
         drop(succeed(&job(&client), "noon").unwrap());
         common::settle(&client);
         let [lock, record, token, runs] = KEYS;
-        assert_eq!(world.time_to_live(lock), None);
+        assert_eq!(setup.time_to_live(lock), None);
         for key in [record, token, runs] {
-            let left = world.time_to_live(key).unwrap();
+            let left = setup.time_to_live(key).unwrap();
             assert!(left <= HOUR && left > HOUR * 9 / 10, "{key}: {left:?}");
         }
     }
 
-    fn a_run_that_fails_or_panics_is_taken_over_as_often_as_allowed(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn a_run_that_fails_or_panics_is_taken_over_as_often_as_allowed(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         assert!(matches!(fail(&job(&client), "noon"), Ok(RunOutcome::Failed("on purpose"))));
         common::settle(&client);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -109,8 +109,8 @@ on_all_stores! {
         assert!(matches!(never(&job(&client), "noon"), Ok(RunOutcome::RanAlready)));
     }
 
-    fn a_slot_that_runs_elsewhere_is_not_run_here(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn a_slot_that_runs_elsewhere_is_not_run_here(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         let outcome = job(&client).run_once("noon", |run| {
             assert!(run.is_held() && run.check().is_ok() && run.slot() == "noon");
             assert!(matches!(never(&job(&other), "noon"), Ok(RunOutcome::RunningElsewhere)));
@@ -125,8 +125,8 @@ on_all_stores! {
         assert!(matches!(outcome, Ok(RunOutcome::Ran(()))), "{outcome:?}");
     }
 
-    fn a_process_that_waits_takes_over_or_learns_of_the_success(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn a_process_that_waits_takes_over_or_learns_of_the_success(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         for succeeds in [false, true] {
             let slot = if succeeds { "noon" } else { "midnight" };
             let (begins, begun) = bounded(1);
@@ -157,10 +157,10 @@ on_all_stores! {
         }
     }
 
-    fn a_run_whose_lock_was_lost_is_not_recorded(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn a_run_whose_lock_was_lost_is_not_recorded(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         let outcome = job(&client).run_once("noon", |run| {
-            world.delete(KEYS[0]);
+            setup.delete(KEYS[0]);
             let RunOutcome::Ran(token) = succeed(&job(&other), "noon").unwrap() else { panic!() };
             assert!(token > run.token());
             Ok::<_, ()>(7)
@@ -170,15 +170,15 @@ on_all_stores! {
         assert!(matches!(never(&job(&client), "noon"), Ok(RunOutcome::RanAlready)));
         // Nobody has taken it over: it is not done.
         let outcome = job(&client).run_once("midnight", |_| {
-            world.delete("wheellock_job_lock:{report}:midnight");
+            setup.delete("wheellock_job_lock:{report}:midnight");
             Ok::<_, ()>(7)
         });
         assert!(matches!(outcome, Ok(RunOutcome::Unrecorded { .. })), "{outcome:?}");
         assert!(matches!(succeed(&job(&client), "midnight"), Ok(RunOutcome::Ran(_))));
     }
 
-    fn the_last_runs_are_listed_with_their_ends(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn the_last_runs_are_listed_with_their_ends(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         assert_eq!(job(&client).runs().unwrap(), []);
         let RunOutcome::Ran(token) = succeed(&job(&client), "succeeds").unwrap() else { panic!() };
         drop(fail(&job(&client), "fails").unwrap());
@@ -190,7 +190,7 @@ on_all_stores! {
         // A process that dies: the key ends with the lease.
         let dies = job(&client).begin("dies", Wait::none()).unwrap();
         let RunStart::Begun(dies) = dies else { panic!("{dies:?}") };
-        world.delete("wheellock_job_lock:{report}:dies");
+        setup.delete("wheellock_job_lock:{report}:dies");
         let RunStart::Begun(process) = job(&other).begin("process", Wait::none()).unwrap() else { panic!() };
         process.finish(7).unwrap();
         let RunStart::Begun(running) = job(&other).begin("running", Wait::none()).unwrap() else { panic!() };
@@ -228,8 +228,8 @@ on_all_stores! {
         assert_eq!(state("dies").unwrap().state, RunState::Died);
     }
 
-    fn the_last_hundred_slots_are_listed_the_latest_first(world: &World) {
-        let client = world.client();
+    fn the_last_hundred_slots_are_listed_the_latest_first(setup: &TestStore) {
+        let client = setup.client();
         let slots: Vec<String> = (0..103).map(|slot| format!("{slot:03}")).collect();
         for slot in &slots {
             drop(succeed(&job(&client), slot).unwrap());
@@ -241,12 +241,12 @@ on_all_stores! {
         let latest: Vec<String> = slots.into_iter().skip(3).rev().collect();
         assert_eq!(listed, latest);
         // What has expired is not listed either.
-        world.delete("wheellock_job_record:{report}:050");
+        setup.delete("wheellock_job_record:{report}:050");
         assert_eq!(job(&client).runs().unwrap().len(), 99);
     }
 
-    fn begun_run_belongs_to_no_thread_and_ends_by_finish_or_drop(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn begun_run_belongs_to_no_thread_and_ends_by_finish_or_drop(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         let RunStart::Begun(run) = job(&client).begin("noon", Wait::none()).unwrap() else { panic!() };
         assert!(run.is_held() && run.check().is_ok());
         // A thread does not run its own slot.
@@ -271,37 +271,37 @@ on_all_stores! {
         assert!(matches!(used_up, RunStart::AttemptsUsedUp), "{used_up:?}");
     }
 
-    fn what_cannot_be_a_slot_or_a_time_is_an_error_and_runs_nothing(world: &World) {
-        let client = world.client();
+    fn what_cannot_be_a_slot_or_a_time_is_an_error_and_runs_nothing(setup: &TestStore) {
+        let client = setup.client();
         assert!(matches!(never(&job(&client), ""), Err(Error::InvalidName { .. })));
         assert!(matches!(never(&client.job(""), "noon"), Err(Error::InvalidName { .. })));
         let short = job(&client).with_retention(Duration::ZERO);
         assert!(matches!(never(&short, "noon"), Err(Error::InvalidLease { .. })));
-        world.put_text(KEYS[1]);
+        setup.put_text(KEYS[1]);
         assert!(matches!(never(&job(&client), "noon"), Err(Error::WrongType { .. })));
     }
 }
 
 #[test]
 fn slot_is_forgotten_after_retention_and_tokens_still_increase() {
-    let world = InMemory::new();
-    let job = job(&world.client());
+    let setup = InMemory::new();
+    let job = job(&setup.client());
     let RunOutcome::Ran(token) = succeed(&job, "noon").unwrap() else { panic!() };
-    world.clock.advance(HOUR / 3600 * 3599);
+    setup.clock.advance(HOUR / 3600 * 3599);
     assert!(matches!(never(&job, "noon"), Ok(RunOutcome::RanAlready)));
-    world.clock.advance(HOUR / 3600);
+    setup.clock.advance(HOUR / 3600);
     let RunOutcome::Ran(later) = succeed(&job, "noon").unwrap() else { panic!() };
     assert!(later > token);
 }
 
 #[test]
 fn run_is_renewed_and_a_long_pause_is_reported_as_lost() {
-    let world = InMemory::new();
-    let job = job(&world.client());
+    let setup = InMemory::new();
+    let job = job(&setup.client());
     let outcome = job.run_once("noon", |run| {
-        world.clock.advance(HOUR * 2);
+        setup.clock.advance(HOUR * 2);
         assert!(run.is_held());
-        world.clock.jump(Duration::from_secs(31));
+        setup.clock.jump(Duration::from_secs(31));
         assert!(!run.is_held());
         Err::<(), _>(run.check().unwrap_err())
     });
@@ -316,11 +316,11 @@ fn is_begin(request: &Request) -> bool {
 }
 
 /// A server that knows the script of a begin, so that the first request runs it.
-fn world_of_begins() -> common::World {
-    let world = common::World::new();
+fn world_of_begins() -> common::ProxiedServer {
+    let setup = common::ProxiedServer::new();
     let begin = common::code(include_str!("../../src/ops/scripts/run_begin.lua"));
-    assert!(!world.server.command(&["SCRIPT", "LOAD", &begin]).is_error());
-    world
+    assert!(!setup.server.command(&["SCRIPT", "LOAD", &begin]).is_error());
+    setup
 }
 
 fn is_give_back(request: &Request) -> bool {
@@ -329,9 +329,9 @@ fn is_give_back(request: &Request) -> bool {
 
 #[test]
 fn an_attempt_whose_begin_got_no_reply_is_given_back() {
-    let world = world_of_begins();
-    let (client, other) = (world.client(), world.rival());
-    let aim = world.proxy.on(is_begin, Fault::SwallowReply).always();
+    let setup = world_of_begins();
+    let (client, other) = (setup.client(), setup.rival());
+    let aim = setup.proxy.on(is_begin, Fault::SwallowReply).always();
     let outcome = never(&job(&client).with_max_attempts(1), "noon");
     assert!(outcome.as_ref().is_err_and(Error::is_outcome_unknown), "{outcome:?}");
     aim.withdraw();
@@ -345,18 +345,18 @@ fn an_attempt_whose_begin_got_no_reply_is_given_back() {
 
 #[test]
 fn an_attempt_is_given_back_although_another_has_begun_since() {
-    let world = world_of_begins();
-    let (client, other) = (world.client(), world.rival());
-    let begin = world.proxy.on(is_begin, Fault::SwallowReply).always();
-    let give_back = world.proxy.on(is_give_back, Fault::HoldRequest);
+    let setup = world_of_begins();
+    let (client, other) = (setup.client(), setup.rival());
+    let begin = setup.proxy.on(is_begin, Fault::SwallowReply).always();
+    let give_back = setup.proxy.on(is_give_back, Fault::HoldRequest);
     let outcome = never(&job(&client), "noon");
     assert!(outcome.as_ref().is_err_and(Error::is_outcome_unknown), "{outcome:?}");
     give_back.wait_for_hit(SOON);
     begin.withdraw();
     // As its lease would.
-    world.server.command(&["DEL", KEYS[0]]);
+    setup.server.command(&["DEL", KEYS[0]]);
     assert!(matches!(fail(&job(&other), "noon"), Ok(RunOutcome::Failed(_))));
-    let attempts = || world.server.command(&["HGET", KEYS[1], "attempts"]).text();
+    let attempts = || setup.server.command(&["HGET", KEYS[1], "attempts"]).text();
     assert_eq!(attempts(), "2");
     give_back.deliver();
     common::settle(&client);

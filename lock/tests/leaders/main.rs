@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, built, now, pause, wait_for_a_waiter};
 use wheellock::crossbeam_channel::{RecvTimeoutError, bounded};
 use wheellock::{Campaign, Client, Error, LeaderChanges, LeaderElection, LostReason, Wait};
@@ -35,16 +35,16 @@ fn waiting(client: &Client) -> Campaign {
 }
 
 on_all_stores! {
-    fn an_election_in_braces_is_refused(world: &World) {
-        let election = world.client().leader_election("{scheduler}");
+    fn an_election_in_braces_is_refused(setup: &TestStore) {
+        let election = setup.client().leader_election("{scheduler}");
         assert!(matches!(election.campaign(), Err(Error::InvalidName { .. })));
         assert!(matches!(election.leader(), Err(Error::InvalidName { .. })));
-        let election = world.client().leader_election("{scheduler}:eu");
+        let election = setup.client().leader_election("{scheduler}:eu");
         assert_eq!(election.leader().unwrap(), None);
     }
 
-    fn one_candidate_leads_and_everybody_knows_which(world: &World) {
-        let [client, other, observer] = [world.client(), world.client(), world.client()];
+    fn one_candidate_leads_and_everybody_knows_which(setup: &TestStore) {
+        let [client, other, observer] = [setup.client(), setup.client(), setup.client()];
         assert_eq!(election(&observer).leader(), Ok(None));
         let first = campaign(&client);
         let term = first.next_term().unwrap();
@@ -63,8 +63,8 @@ on_all_stores! {
         assert!(leader.owner.starts_with(&other.id()), "{leader:?}");
     }
 
-    fn whoever_drops_stops_or_shuts_down_is_followed_at_once(world: &World) {
-        let other = world.client();
+    fn whoever_drops_stops_or_shuts_down_is_followed_at_once(setup: &TestStore) {
+        let other = setup.client();
         let ends: [fn(&Client, Campaign); 4] = [
             |_, campaign| drop(campaign.next_term().unwrap()),
             |_, campaign| drop(campaign),
@@ -85,7 +85,7 @@ on_all_stores! {
             },
         ];
         for end in ends {
-            let client = world.client();
+            let client = setup.client();
             let first = campaign(&client);
             wait_until("it leads", SOON, || first.is_leader());
             let second = waiting(&other);
@@ -100,8 +100,8 @@ on_all_stores! {
         }
     }
 
-    fn lost_term_reports_reason_and_candidate_campaigns_again(world: &World) {
-        let client = world.client();
+    fn lost_term_reports_reason_and_candidate_campaigns_again(setup: &TestStore) {
+        let client = setup.client();
         let campaign = campaign(&client);
         let term = campaign.next_term().unwrap();
         assert!(client.fenced_lock("scheduler").force_unlock().unwrap());
@@ -113,8 +113,8 @@ on_all_stores! {
         assert!(campaign.next_term().unwrap().number() > number);
     }
 
-    fn lost_unclaimed_term_is_followed_by_new_term(world: &World) {
-        let client = world.client();
+    fn lost_unclaimed_term_is_followed_by_new_term(setup: &TestStore) {
+        let client = setup.client();
         let campaign = campaign(&client);
         for _ in 0..3 {
             wait_until("it leads", SOON, || campaign.is_leader());
@@ -126,8 +126,8 @@ on_all_stores! {
         assert!(campaign.next_term().unwrap().is_leader());
     }
 
-    fn callback_return_or_panic_on_campaign_thread_ends_term(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn callback_return_or_panic_on_campaign_thread_ends_term(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         let (tell, told) = bounded(9);
         let mut times = 0;
         let campaign = election(&client)
@@ -153,8 +153,8 @@ on_all_stores! {
         assert_eq!(told.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected), "it has ended");
     }
 
-    fn stop_and_wait_keeps_leadership_until_callback_ends(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn stop_and_wait_keeps_leadership_until_callback_ends(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         let (tell, told) = bounded(1);
         let (go_on, gone_on) = bounded::<()>(0);
         let has_ended = Arc::new(AtomicBool::new(false));
@@ -188,8 +188,8 @@ on_all_stores! {
         assert!(first.stop_and_wait(Duration::ZERO), "it has ended");
     }
 
-    fn stop_and_wait_waits_for_claimed_but_not_unclaimed_term(world: &World) {
-        let client = world.client();
+    fn stop_and_wait_waits_for_claimed_but_not_unclaimed_term(setup: &TestStore) {
+        let client = setup.client();
         let first = campaign(&client);
         let term = first.next_term().unwrap();
         thread::scope(|scope| {
@@ -210,8 +210,8 @@ on_all_stores! {
         assert!(waiting(&client).stop_and_wait(Duration::ZERO));
     }
 
-    fn stop_and_wait_inside_own_callback_returns_without_waiting(world: &World) {
-        let client = world.client();
+    fn stop_and_wait_inside_own_callback_returns_without_waiting(setup: &TestStore) {
+        let client = setup.client();
         let own: Arc<OnceLock<Campaign>> = Arc::default();
         let (tell, told) = bounded(1);
         let campaign = Arc::clone(&own);
@@ -225,8 +225,8 @@ on_all_stores! {
         wait_until("nobody leads", SOON, || election(&client).leader() == Ok(None));
     }
 
-    fn an_observer_sees_each_change_and_waits_for_the_next(world: &World) {
-        let [client, other, observer] = [world.client(), world.client(), world.client()];
+    fn an_observer_sees_each_change_and_waits_for_the_next(setup: &TestStore) {
+        let [client, other, observer] = [setup.client(), setup.client(), setup.client()];
         let mut changes = election(&observer).changes().unwrap();
         assert_eq!(changes.leader(), None);
         assert!(!changes.wait(Duration::from_millis(10)).unwrap());
@@ -252,8 +252,8 @@ on_all_stores! {
         assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
     }
 
-    fn the_leaders_value_is_found_while_it_leads(world: &World) {
-        let [client, other, observer] = [world.client(), world.client(), world.client()];
+    fn the_leaders_value_is_found_while_it_leads(setup: &TestStore) {
+        let [client, other, observer] = [setup.client(), setup.client(), setup.client()];
         let of = |client: &Client, value: &str| election(client).with_value(value).campaign();
         let first = of(&client, "10.0.0.7:8080").unwrap();
         let term = first.next_term().unwrap();
@@ -282,8 +282,8 @@ on_all_stores! {
         assert!(matches!(of(&client, &"x".repeat(1001)), Err(Error::InvalidSetting { .. })));
     }
 
-    fn whoever_asks_for_the_elections_name_asks_the_leader(world: &World) {
-        let [client, other] = [world.client(), world.client()];
+    fn whoever_asks_for_the_elections_name_asks_the_leader(setup: &TestStore) {
+        let [client, other] = [setup.client(), setup.client()];
         let campaign = campaign(&client);
         let term = campaign.next_term().unwrap();
         assert!(!term.is_asked());
@@ -295,11 +295,11 @@ on_all_stores! {
         assert!(term.is_leader());
     }
 
-    fn a_campaign_that_cannot_be_ends_with_its_error(world: &World) {
-        let client = world.client();
+    fn a_campaign_that_cannot_be_ends_with_its_error(setup: &TestStore) {
+        let client = setup.client();
         let nameless = client.leader_election("").campaign();
         assert!(matches!(nameless, Err(Error::InvalidName { .. })));
-        world.put_text("scheduler");
+        setup.put_text("scheduler");
         let campaign = campaign(&client);
         assert!(campaign.next_term().is_none());
         assert!(matches!(campaign.error(), Some(Error::WrongType { .. })));
@@ -307,8 +307,8 @@ on_all_stores! {
         assert!(matches!(election(&client).campaign(), Err(Error::Shutdown)));
     }
 
-    fn candidates_of_one_client_are_candidates_like_others(world: &World) {
-        let client = world.client();
+    fn candidates_of_one_client_are_candidates_like_others(setup: &TestStore) {
+        let client = setup.client();
         let [first, second] = [campaign(&client), campaign(&client)];
         wait_until("one leads", SOON, || first.is_leader() || second.is_leader());
         for _ in 0..2 {
@@ -328,13 +328,13 @@ on_all_stores! {
 
 #[test]
 fn a_leader_that_stood_still_for_its_lease_leads_no_more() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let campaign = campaign(&client);
     let term = campaign.next_term().unwrap();
-    world.clock.advance(SECOND * 3600);
+    setup.clock.advance(SECOND * 3600);
     assert!(term.is_leader());
-    world.clock.jump(SECOND * 31);
+    setup.clock.jump(SECOND * 31);
     assert!(!term.is_leader() && !campaign.is_leader());
     assert_eq!(term.lost().recv_timeout(SOON), Ok(LostReason::Paused));
 }
@@ -354,29 +354,29 @@ fn the_leader_is_shown_with_the_label_of_its_client() {
 
 #[test]
 fn a_leader_that_dies_is_followed_within_its_lease() {
-    let world = InMemory::new();
-    let (client, other) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, other) = (setup.client(), setup.client());
     // A program that has died renews nothing.
     let dead = client.fenced_lock("scheduler").with_lease(SECOND * 30).lock().unwrap();
     let campaign = waiting(&other);
-    world.clock.advance(SECOND * 29);
+    setup.clock.advance(SECOND * 29);
     assert!(!campaign.is_leader());
-    world.clock.advance(SECOND);
+    setup.clock.advance(SECOND);
     assert!(campaign.next_term().unwrap().number() > dead.token());
 }
 
 #[test]
 fn resigned_leader_waits_a_second_before_next_campaign() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let campaign = campaign(&client);
     campaign.next_term().unwrap().resign().unwrap();
-    world.clock.advance(SECOND * 99 / 100);
+    setup.clock.advance(SECOND * 99 / 100);
     pause(Duration::from_millis(50));
     assert!(!campaign.is_leader());
     // Whenever its pause has begun, it is over by then.
     wait_until("it leads", SOON, || {
-        world.clock.advance(SECOND);
+        setup.clock.advance(SECOND);
         campaign.is_leader()
     });
 }

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{SOON, Script, World, built, settle, timed};
+use crate::common::{ProxiedServer, SOON, Script, built, settle, timed};
 use wheellock::{Client, Clock, SystemClock};
 use wheellock_fixture::{Fault, Server, wait_until};
 
@@ -36,18 +36,18 @@ fn an_expired_write_lease_of_a_reader_lets_others_read() {
 
 #[test]
 fn a_force_unlock_that_is_sent_twice_spares_a_newer_holder() {
-    let world = World::new();
-    let client = world.retrying();
-    let (first, second) = (world.rival(), world.rival());
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
+    let (first, second) = (setup.rival(), setup.rival());
     let held = first.lock("a").lock().unwrap();
-    let swallowed = world.on(Script::ForceRelease, "a", Fault::SwallowReply);
+    let swallowed = setup.on(Script::ForceRelease, "a", Fault::SwallowReply);
     thread::scope(|scope| {
         let forced = scope.spawn(|| client.lock("a").force_unlock());
         swallowed.wait_for_hit(SOON);
         let guard = second.lock("a").lock().unwrap();
         // The second copy has been answered.
         assert_eq!(forced.join().unwrap(), Ok(true));
-        assert_eq!(world.hash("a").len(), 1);
+        assert_eq!(setup.hash("a").len(), 1);
         guard.unlock().unwrap();
     });
     assert!(held.unlock().is_err());
@@ -79,11 +79,11 @@ fn the_next_waiter_knows_when_an_earlier_lease_ends() {
 
 #[test]
 fn two_guards_of_one_owner_can_be_dropped_at_once() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let lock = client.lock("a").with_owner("request 7");
     let (one, other) = (lock.lock().unwrap(), lock.lock().unwrap());
-    let delayed = world.on(Script::Recount, "a", Fault::HoldRequest);
+    let delayed = setup.on(Script::Recount, "a", Fault::HoldRequest);
     thread::scope(|scope| {
         let first = scope.spawn(|| one.unlock());
         delayed.wait_for_hit(SOON);
@@ -91,7 +91,7 @@ fn two_guards_of_one_owner_can_be_dropped_at_once() {
         delayed.deliver();
         assert_eq!(first.join().unwrap(), Ok(()));
     });
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]

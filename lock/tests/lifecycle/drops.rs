@@ -10,7 +10,7 @@ use std::time::Duration;
 use wheellock::{Client, ClientBuilder, LostReason, Memory};
 use wheellock_fixture::{Fault, Server, wait_until};
 
-use crate::common::{SOON, Script, World, built, settle, timed};
+use crate::common::{ProxiedServer, SOON, Script, built, settle, timed};
 
 /// No dropped guard of these tests is allowed to take that long.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -290,13 +290,13 @@ fn a_try_lock_of_every_kind_right_after_a_drop_succeeds() {
 #[test]
 fn a_try_lock_right_after_a_drop_succeeds_on_a_slow_link() {
     for delay in [Duration::from_micros(500), Duration::from_millis(5)] {
-        let world = World::new();
-        let client = world.patient();
-        world.proxy.delay_requests(delay);
-        world.proxy.delay_replies(delay);
+        let setup = ProxiedServer::new();
+        let client = setup.patient();
+        setup.proxy.delay_requests(delay);
+        setup.proxy.delay_replies(delay);
         take_and_drop(&client, 100, |number| {
             if number % 10 == 0 {
-                world.server.command(&["SCRIPT", "FLUSH"]);
+                setup.server.command(&["SCRIPT", "FLUSH"]);
             }
         });
     }
@@ -335,12 +335,12 @@ fn a_release_that_an_unread_reply_refuses_is_sent_again() {
         "-NOPERM this user has no permissions\r\n",
         ":7\r\n",
     ];
-    let world = World::new();
+    let setup = ProxiedServer::new();
     for answer in answers {
-        let client = world.patient();
+        let client = setup.patient();
         let guard = client.lock("a").lock().unwrap();
         let fault = Fault::AnswerInstead(answer.as_bytes().to_vec());
-        let aim = world.on(Script::Release, "a", fault);
+        let aim = setup.on(Script::Release, "a", fault);
         drop(guard);
         let (again, took) = timed(|| client.lock("a").try_lock().unwrap());
         assert!(again.is_some(), "{answer:?}");
@@ -349,7 +349,7 @@ fn a_release_that_an_unread_reply_refuses_is_sent_again() {
         drop(again);
         settle(&client);
         assert_eq!(client.stats().lost, 0, "{answer:?}");
-        world.wait_until_gone("a");
+        setup.wait_until_gone("a");
     }
 }
 
@@ -368,10 +368,10 @@ fn release_is_resent_when_connection_ends_before_reply() {
     ];
     for fault in faults {
         for calls in [false, true] {
-            let world = World::new();
-            let client = world.retrying();
+            let setup = ProxiedServer::new();
+            let client = setup.retrying();
             let guard = client.lock("a").lock().unwrap();
-            let aim = world.on(Script::Release, "a", fault.clone());
+            let aim = setup.on(Script::Release, "a", fault.clone());
             drop(guard);
             aim.wait_for_hit(SOON);
             if calls {
@@ -379,7 +379,7 @@ fn release_is_resent_when_connection_ends_before_reply() {
                 let _whatever = client.lock("b").try_lock();
             }
             settle(&client);
-            world.wait_until_gone("a");
+            setup.wait_until_gone("a");
             assert_eq!(client.stats().lost, 0, "{fault:?}");
         }
     }
@@ -400,16 +400,16 @@ fn a_lock_that_only_a_dropped_guard_holds_is_never_called_busy() {
     // Refused for good, as by an access list, and never answered.
     let refused = || Fault::AnswerInstead(b"-NOPERM this user has no permissions\r\n".to_vec());
     for (case, fault) in [("refused", refused()), ("unanswered", Fault::SwallowRequest)] {
-        let world = World::new();
-        let client = world.client();
+        let setup = ProxiedServer::new();
+        let client = setup.client();
         let guard = client.lock("a").lock().unwrap();
-        let aim = world.on(Script::Release, "a", fault).always();
+        let aim = setup.on(Script::Release, "a", fault).always();
         drop(guard);
         aim.wait_for_hit(SOON);
         for _ in 0..3 {
             assert_unsettled(&client, case);
         }
-        assert!(world.exists("a"), "{case}");
+        assert!(setup.exists("a"), "{case}");
         aim.withdraw();
         settle(&client);
         assert!(client.lock("a").try_lock().unwrap().is_some(), "{case}");
@@ -418,11 +418,11 @@ fn a_lock_that_only_a_dropped_guard_holds_is_never_called_busy() {
 
 #[test]
 fn lock_held_by_second_client_stays_busy_after_own_releases() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     drop(client.lock("a").lock().unwrap());
     settle(&client);
-    let _held = world.rival().lock("a").lock().unwrap();
+    let _held = setup.rival().lock("a").lock().unwrap();
     drop(client.lock("b").lock().unwrap());
     assert!(client.lock("a").try_lock().unwrap().is_none());
     assert!(client.lock("a").try_lock_for(Duration::from_millis(50)).unwrap().is_none());
@@ -449,22 +449,22 @@ fn a_loss_that_an_unread_reply_tells_is_reported() {
 
 #[test]
 fn a_shutdown_and_the_last_handle_leave_no_dropped_guard_behind() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     for shuts_down in [false, true] {
         for slow in [Duration::ZERO, Duration::from_millis(40), Duration::from_millis(400)] {
-            let client = world.patient();
+            let client = setup.patient();
             let names = ["a", "b", "c"];
             let guards = names.map(|name| client.lock(name).lock().unwrap());
-            world.proxy.delay_replies(slow);
+            setup.proxy.delay_replies(slow);
             drop(guards);
             if shuts_down {
                 let report = client.shutdown(SOON);
                 assert_eq!(report.unreleased, Vec::<String>::new());
             }
             drop(client);
-            world.proxy.delay_replies(Duration::ZERO);
+            setup.proxy.delay_replies(Duration::ZERO);
             for name in names {
-                world.wait_until_gone(name);
+                setup.wait_until_gone(name);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{SLACK, SOON, TIMEOUT, World, built, now, timed};
+use crate::common::{ProxiedServer, SLACK, SOON, TIMEOUT, built, now, timed};
 use wheellock::{Client, Clock, Error, Lock, ManualClock, Memory, SystemClock};
 use wheellock_fixture::wait_until;
 
@@ -21,8 +21,8 @@ fn attempts(lock: &Lock) -> Vec<Error> {
     ]
 }
 
-fn assert_nothing_happened(world: &World, client: &Client) {
-    assert_eq!(world.server.size(), 0);
+fn assert_nothing_happened(setup: &ProxiedServer, client: &Client) {
+    assert_eq!(setup.server.size(), 0);
     let stats = client.stats();
     assert_eq!((stats.held, stats.waiters, stats.queued_releases), (0, 0, 0));
 }
@@ -38,9 +38,9 @@ fn an_error_can_be_passed_on_as_any_other() {
 
 #[test]
 fn empty_or_too_long_name_is_refused_without_a_request() {
-    let world = World::new();
-    let client = world.client();
-    let mut monitor = world.server.monitor();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let mut monitor = setup.server.monitor();
     for name in [String::new(), "x".repeat(64 * 1024 + 1), "é".repeat(40_000)] {
         let lock = client.lock(&name);
         let mut errors = attempts(&lock);
@@ -55,13 +55,13 @@ fn empty_or_too_long_name_is_refused_without_a_request() {
         assert_eq!(lock.hold_count(), 0);
     }
     assert!(monitor.seen().is_empty());
-    assert_nothing_happened(&world, &client);
+    assert_nothing_happened(&setup, &client);
 }
 
 #[test]
 fn any_other_name_is_the_key_byte_for_byte_and_tags_its_channel() {
-    let world = World::new();
-    let (client, waiting) = (world.client(), world.client());
+    let setup = ProxiedServer::new();
+    let (client, waiting) = (setup.client(), setup.client());
     let long = "n".repeat(10 * 1024);
     let longest = "l".repeat(64 * 1024);
     for (name, channel) in [
@@ -80,44 +80,44 @@ fn any_other_name_is_the_key_byte_for_byte_and_tags_its_channel() {
         (longest.as_str(), format!("redisson_lock__channel:{{{longest}}}")),
     ] {
         let guard = client.lock(name).lock().unwrap();
-        assert_eq!(world.server.size(), 1);
-        assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.server.size(), 1);
+        assert_eq!(setup.hash(name), [(guard.owner().to_owned(), "1".to_owned())]);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let (guard, took) = timed(|| waiting.lock(name).lock().unwrap());
                 guard.unlock().unwrap();
                 took
             });
-            let subscribers = || world.server.command(&["PUBSUB", "NUMSUB", &channel]);
+            let subscribers = || setup.server.command(&["PUBSUB", "NUMSUB", &channel]);
             wait_until("the waiter listens on the channel", SOON, || {
                 subscribers().array()[1].integer() == 1
             });
             guard.unlock().unwrap();
             waiter.join().unwrap();
         });
-        assert_nothing_happened(&world, &client);
+        assert_nothing_happened(&setup, &client);
     }
 }
 
 #[test]
 fn names_that_look_alike_are_different_locks() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let names = ["a", "A", "a ", " a", "a\0", "{a}", "á", "a\u{301}"];
     let guards: Vec<_> =
         names.iter().map(|name| client.lock(name).try_lock().unwrap().unwrap()).collect();
-    assert_eq!(world.server.size(), 8);
+    assert_eq!(setup.server.size(), 8);
     for guard in guards {
         guard.unlock().unwrap();
     }
-    assert_nothing_happened(&world, &client);
+    assert_nothing_happened(&setup, &client);
 }
 
 #[test]
 fn a_lease_out_of_its_bounds_is_refused_and_nothing_is_sent() {
-    let world = World::new();
-    let client = world.client();
-    let mut monitor = world.server.monitor();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let mut monitor = setup.server.monitor();
     let century = Duration::from_secs(100 * 365 * 24 * 3600);
     for lease in [
         Duration::ZERO,
@@ -134,12 +134,12 @@ fn a_lease_out_of_its_bounds_is_refused_and_nothing_is_sent() {
             );
             assert!(!error.is_retryable());
         }
-        let error = world.builder().watchdog_lease(lease).build().unwrap_err();
+        let error = setup.builder().watchdog_lease(lease).build().unwrap_err();
         assert!(matches!(error, Error::InvalidLease { .. }), "{error}");
     }
     // Only the clients that were not built would have connected.
     assert!(monitor.seen().is_empty());
-    assert_nothing_happened(&world, &client);
+    assert_nothing_happened(&setup, &client);
 
     // The lock is as good as before.
     client.lock("a").lock().unwrap().unlock().unwrap();
@@ -147,43 +147,43 @@ fn a_lease_out_of_its_bounds_is_refused_and_nothing_is_sent() {
 
 #[test]
 fn a_lease_at_its_bounds_works() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let century = Duration::from_secs(100 * 365 * 24 * 3600);
     let guard = client.lock("long").with_lease(century).lock().unwrap();
     assert!(guard.is_held() && guard.remaining() > century / 2);
-    let ttl = u64::try_from(world.ttl("long")).unwrap();
+    let ttl = u64::try_from(setup.ttl("long")).unwrap();
     assert!(Duration::from_millis(ttl) <= century && Duration::from_millis(ttl) > century / 2);
     // Nested below a longer lease, nothing is shortened.
     let inner = client.lock("long").with_lease(SOON).lock().unwrap();
-    assert!(Duration::from_millis(u64::try_from(world.ttl("long")).unwrap()) > century / 2);
+    assert!(Duration::from_millis(u64::try_from(setup.ttl("long")).unwrap()) > century / 2);
     inner.unlock().unwrap();
     guard.unlock().unwrap();
-    assert!(!world.exists("long"));
+    assert!(!setup.exists("long"));
 
     // Ten milliseconds may be over before the answer is here. Then that is what it says.
     match client.lock("short").with_lease(Duration::from_millis(10)).lock() {
         Ok(guard) => assert!(guard.remaining() < Duration::from_millis(10)),
         Err(error) => assert!(matches!(error, Error::Lost { .. }), "{error}"),
     }
-    world.wait_until_gone("short");
+    setup.wait_until_gone("short");
 }
 
 #[test]
 fn a_fraction_of_a_millisecond_is_truncated() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let lease = Duration::from_micros(5_000_999);
-    let guard = world.client().lock("a").with_lease(lease).lock().unwrap();
-    assert!(world.ttl("a") <= 5000);
+    let guard = setup.client().lock("a").with_lease(lease).lock().unwrap();
+    assert!(setup.ttl("a") <= 5000);
     assert!(guard.remaining() < Duration::from_secs(5));
     guard.unlock().unwrap();
 }
 
 #[test]
 fn a_wait_of_zero_or_in_the_past_is_one_try() {
-    let world = World::new();
-    let client = world.client();
-    let rival = world.rival();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let rival = setup.rival();
     let lock = client.lock("a");
     let past = now().checked_sub(Duration::from_secs(1)).unwrap_or_else(now);
     let theirs = rival.lock("a").lock().unwrap();
@@ -198,15 +198,15 @@ fn a_wait_of_zero_or_in_the_past_is_one_try() {
     lock.try_lock_for(Duration::ZERO).unwrap().unwrap().unlock().unwrap();
     lock.try_lock_until(past).unwrap().unwrap().unlock().unwrap();
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-    assert_nothing_happened(&world, &client);
+    assert_nothing_happened(&setup, &client);
 }
 
 #[test]
 fn an_enormous_wait_waits_and_does_not_overflow() {
-    let world = World::new();
-    let client = world.client();
-    let system = built(world.builder().clock(Arc::new(SystemClock)));
-    let rival = world.rival();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let system = built(setup.builder().clock(Arc::new(SystemClock)));
+    let rival = setup.rival();
     // The largest that an instant can carry, give or take the moments that pass.
     let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX);
     for (number, wait) in [
@@ -234,14 +234,14 @@ fn an_enormous_wait_waits_and_does_not_overflow() {
             });
         }
     }
-    assert_nothing_happened(&world, &client);
+    assert_nothing_happened(&setup, &client);
 }
 
 #[test]
 fn the_last_instant_there_is_can_be_waited_for() {
-    let world = World::new();
-    let client = world.client();
-    let rival = world.rival();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let rival = setup.rival();
     let mut last = SystemClock.now();
     let mut step = Duration::from_secs(1 << 62);
     while step > Duration::from_nanos(1) {
@@ -261,16 +261,16 @@ fn the_last_instant_there_is_can_be_waited_for() {
 
 #[test]
 fn a_setting_out_of_its_bounds_is_named() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     for timeout in [Duration::ZERO, Duration::from_millis(9), Duration::MAX] {
-        let error = world.builder().command_timeout(timeout).build().unwrap_err();
+        let error = setup.builder().command_timeout(timeout).build().unwrap_err();
         assert!(
             matches!(error, Error::InvalidSetting { setting: "command_timeout", .. }),
             "{error}"
         );
     }
     for connections in [0, 65, usize::MAX] {
-        let error = world.builder().max_connections(connections).build().unwrap_err();
+        let error = setup.builder().max_connections(connections).build().unwrap_err();
         assert!(
             matches!(error, Error::InvalidSetting { setting: "max_connections", .. }),
             "{error}"
@@ -282,12 +282,12 @@ fn a_setting_out_of_its_bounds_is_named() {
 
 #[test]
 fn a_shutdown_without_a_limit_ends() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let _guard = client.lock("a").lock().unwrap();
     let report = client.shutdown(Duration::MAX);
     assert_eq!(report.released, 1);
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
     let error = client.lock("a").lock().unwrap_err();
     assert!(matches!(error, Error::Shutdown), "{error}");
     assert_eq!(client.shutdown(Duration::ZERO).released, 0);

@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::takings::taken;
 use crate::common::{SOON, wait_for_a_waiter};
 use crossbeam_channel::bounded;
@@ -22,14 +22,14 @@ fn assert_refused<T>(refused: &Result<T, Error>) {
 }
 
 on_all_stores! {
-    fn a_wait_for_a_name_does_not_hold_up_its_name_in_braces(world: &World) {
+    fn a_wait_for_a_name_does_not_hold_up_its_name_in_braces(setup: &TestStore) {
         let kinds: [fn(&Client, &str) -> Lock; 4] = [
             Client::lock,
             Client::spin_lock,
             |client, name| client.read_write_lock(name).read_lock(),
             |client, name| client.read_write_lock(name).write_lock(),
         ];
-        let (client, rival) = (world.client(), world.client());
+        let (client, rival) = (setup.client(), setup.client());
         for (number, kind) in kinds.into_iter().enumerate() {
             let [plain, braced] = [format!("x{number}"), format!("{{x{number}}}")];
             let held = match number {
@@ -54,8 +54,8 @@ on_all_stores! {
         }
     }
 
-    fn permit_wait_does_not_block_permits_of_the_braced_name(world: &World) {
-        let client = world.client();
+    fn permit_wait_does_not_block_permits_of_the_braced_name(setup: &TestStore) {
+        let client = setup.client();
         let [plain, braced] = ["x", "{x}"].map(|name| client.semaphore(name));
         assert!(braced.try_set_permits(1).unwrap());
         let (stop, stopped) = bounded::<()>(0);
@@ -71,8 +71,8 @@ on_all_stores! {
         assert_eq!(acquired, Ok(true));
     }
 
-    fn a_client_refuses_the_second_of_two_names_with_one_queue(world: &World) {
-        let client = world.client();
+    fn a_client_refuses_the_second_of_two_names_with_one_queue(setup: &TestStore) {
+        let client = setup.client();
         drop(client.fair_lock("x").lock().unwrap());
         assert_refused(&client.fair_lock("{x}").try_lock());
         assert_refused(&client.non_reentrant_fair_lock("{x}").lock());
@@ -82,15 +82,15 @@ on_all_stores! {
         drop(client.fair_lock("x").lock().unwrap());
     }
 
-    fn a_client_refuses_the_second_of_two_names_with_one_counter(world: &World) {
-        let client = world.client();
+    fn a_client_refuses_the_second_of_two_names_with_one_counter(setup: &TestStore) {
+        let client = setup.client();
         drop(client.fenced_lock("x").lock().unwrap());
         assert_refused(&client.fenced_lock("{x}").try_lock_for(SOON));
         assert_refused(&client.fenced_lock("{x}").last_token());
     }
 
-    fn client_refuses_the_second_name_of_a_shared_lease_set(world: &World) {
-        let client = world.client();
+    fn client_refuses_the_second_name_of_a_shared_lease_set(setup: &TestStore) {
+        let client = setup.client();
         assert!(client.expirable_semaphore("x").try_set_permits(1).unwrap());
         assert_refused(&client.expirable_semaphore("{x}").try_set_permits(1));
         assert_refused(&client.expirable_semaphore("{x}").try_acquire());

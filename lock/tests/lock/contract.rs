@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::expected::lost;
 use crate::common::is_wrong_type;
 use crate::common::settle;
-use crate::common::stores::{World, on_every_road};
+use crate::common::stores::{TestStore, on_every_road};
 use wheellock::{Client, Clock, Error, LostReason, SystemClock};
 use wheellock_fixture::{Reply, Server};
 
@@ -27,35 +27,35 @@ fn is_free_for_another_thread(client: &Client, name: &str) -> bool {
 }
 
 on_every_road! {
-    fn held_lock_is_a_hash_of_the_owner_with_ttl_up_to_the_lease(world: &World) {
-        let client = world.client();
+    fn held_lock_is_a_hash_of_the_owner_with_ttl_up_to_the_lease(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock("orders:42").lock().unwrap();
-        assert_eq!(world.fields("orders:42"), [(guard.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.fields("orders:42"), [(guard.owner().to_owned(), "1".to_owned())]);
         number(&client, guard.owner());
-        let left = world.time_to_live("orders:42").unwrap();
+        let left = setup.time_to_live("orders:42").unwrap();
         assert!(left <= LEASE && left > LEASE * 5 / 6, "{left:?}");
         guard.unlock().unwrap();
-        assert!(!world.is_there("orders:42"));
+        assert!(!setup.is_there("orders:42"));
     }
 
-    fn nesting_changes_the_count_and_last_unlock_deletes_the_key(world: &World) {
-        let client = world.client();
+    fn nesting_changes_the_count_and_last_unlock_deletes_the_key(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.lock().unwrap();
         assert_eq!(inner.owner(), outer.owner());
-        assert_eq!(world.fields("a"), [(outer.owner().to_owned(), "2".to_owned())]);
+        assert_eq!(setup.fields("a"), [(outer.owner().to_owned(), "2".to_owned())]);
         assert_eq!(lock.hold_count(), 2);
         inner.unlock().unwrap();
-        assert_eq!(world.fields("a"), [(outer.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.fields("a"), [(outer.owner().to_owned(), "1".to_owned())]);
         assert!(outer.is_held());
         outer.unlock().unwrap();
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
         assert_eq!(lock.hold_count(), 0);
     }
 
-    fn guards_of_one_hold_may_go_in_any_order(world: &World) {
-        let client = world.client();
+    fn guards_of_one_hold_may_go_in_any_order(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.lock().unwrap();
@@ -66,19 +66,19 @@ on_every_road! {
         assert!(is_free_for_another_thread(&client, "a"));
     }
 
-    fn two_lock_objects_of_one_name_on_one_thread_are_one_hold(world: &World) {
-        let client = world.client();
+    fn two_lock_objects_of_one_name_on_one_thread_are_one_hold(setup: &TestStore) {
+        let client = setup.client();
         let first = client.lock("a").lock().unwrap();
         let second = client.clone().lock("a").lock().unwrap();
-        assert_eq!(world.fields("a"), [(first.owner().to_owned(), "2".to_owned())]);
+        assert_eq!(setup.fields("a"), [(first.owner().to_owned(), "2".to_owned())]);
         assert_eq!(client.lock("a").hold_count(), 2);
         drop((first, second));
         settle(&client);
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn every_outermost_hold_has_a_number_of_its_own(world: &World) {
-        let client = world.client();
+    fn every_outermost_hold_has_a_number_of_its_own(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a");
         let numbers: Vec<u64> = (0..3)
             .map(|_| {
@@ -89,8 +89,8 @@ on_every_road! {
         assert!(numbers.is_sorted_by(|before, after| before < after), "{numbers:?}");
     }
 
-    fn another_thread_and_another_client_find_it_taken(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn another_thread_and_another_client_find_it_taken(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         assert_ne!(client.id(), other.id());
         let guard = client.lock("a").lock().unwrap();
         assert!(!is_free_for_another_thread(&client, "a"));
@@ -102,16 +102,16 @@ on_every_road! {
         assert!(other.lock("a").try_lock().unwrap().is_some());
     }
 
-    fn locks_of_different_names_know_nothing_of_each_other(world: &World) {
-        let client = world.client();
+    fn locks_of_different_names_know_nothing_of_each_other(setup: &TestStore) {
+        let client = setup.client();
         let guards: Vec<_> = ["a", "A", "a ", "{a}", "a:1"]
             .map(|name| client.lock(name).try_lock().unwrap().unwrap())
             .into();
         assert_eq!(client.stats().held, guards.len());
     }
 
-    fn a_waiter_gets_the_lock_when_it_is_released(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_waiter_gets_the_lock_when_it_is_released(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let guard = client.lock("a").lock().unwrap();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| other.lock("a").lock().unwrap().unlock());
@@ -121,11 +121,11 @@ on_every_road! {
         });
     }
 
-    fn a_lease_without_renewal_ends_by_itself(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_lease_without_renewal_ends_by_itself(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let lease = Duration::from_millis(600);
         let guard = client.lock("a").with_lease(lease).lock().unwrap();
-        assert!(world.time_to_live("a").unwrap() <= lease);
+        assert!(setup.time_to_live("a").unwrap() <= lease);
         assert!(guard.remaining() <= lease);
         // There is no message: the end of the lease wakes the waiter.
         let next = other.lock("a").try_lock_for(LEASE).unwrap().unwrap();
@@ -134,70 +134,70 @@ on_every_road! {
         let error = guard.unlock().unwrap_err();
         assert_eq!(error, lost("a", LostReason::Expired));
         assert!(next.is_held());
-        assert_eq!(world.fields("a"), [(next.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.fields("a"), [(next.owner().to_owned(), "1".to_owned())]);
     }
 
-    fn nesting_with_a_shorter_lease_never_shortens_the_hold(world: &World) {
-        let client = world.client();
+    fn nesting_with_a_shorter_lease_never_shortens_the_hold(setup: &TestStore) {
+        let client = setup.client();
         let outer = client.lock("a").lock().unwrap();
         let short = Duration::from_millis(50);
         let inner = client.lock("a").with_lease(short).lock().unwrap();
-        assert!(world.time_to_live("a").unwrap() > short * 10);
+        assert!(setup.time_to_live("a").unwrap() > short * 10);
         assert!(inner.remaining() > short * 10);
         inner.unlock().unwrap();
-        assert!(world.time_to_live("a").unwrap() > short * 10);
+        assert!(setup.time_to_live("a").unwrap() > short * 10);
         assert!(outer.remaining() > short * 10);
     }
 
-    fn a_strangers_release_changes_nothing_and_says_so(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_strangers_release_changes_nothing_and_says_so(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let guard = client.lock("a").lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let holder = other.lock("a").lock().unwrap();
-        let fields = world.fields("a");
+        let fields = setup.fields("a");
         let error = guard.unlock().unwrap_err();
         assert_eq!(error, lost("a", LostReason::TakenOver));
-        assert_eq!(world.fields("a"), fields);
+        assert_eq!(setup.fields("a"), fields);
         assert!(holder.is_held());
     }
 
-    fn a_release_of_a_deleted_key_says_that_it_was_lost(world: &World) {
-        let client = world.client();
+    fn a_release_of_a_deleted_key_says_that_it_was_lost(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock("a").lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let error = guard.unlock().unwrap_err();
         assert_eq!(error, lost("a", LostReason::Deleted));
     }
 
-    fn nesting_in_a_lost_hold_makes_a_new_one_and_reports_the_loss(world: &World) {
-        let client = world.client();
+    fn nesting_in_a_lost_hold_makes_a_new_one_and_reports_the_loss(setup: &TestStore) {
+        let client = setup.client();
         let old = client.lock("a").lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let new = client.lock("a").lock().unwrap();
         assert!(!old.is_held());
         assert_eq!(old.lost().recv(), Ok(LostReason::Deleted));
         assert!(new.is_held());
         assert_ne!(old.owner(), new.owner());
-        assert_eq!(world.fields("a"), [(new.owner().to_owned(), "1".to_owned())]);
+        assert_eq!(setup.fields("a"), [(new.owner().to_owned(), "1".to_owned())]);
         assert!(old.unlock().is_err());
         assert!(new.is_held());
         new.unlock().unwrap();
     }
 
-    fn a_nested_unlock_of_a_hold_that_is_gone_says_so(world: &World) {
-        let client = world.client();
+    fn a_nested_unlock_of_a_hold_that_is_gone_says_so(setup: &TestStore) {
+        let client = setup.client();
         let outer = client.lock("a").lock().unwrap();
         let inner = client.lock("a").lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let lost = lost("a", LostReason::Deleted);
         assert_eq!(inner.unlock(), lost.clone());
         assert!(!outer.is_held());
         assert_eq!(outer.unlock(), lost);
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn force_unlock_frees_the_lock_and_notifies_the_holder(world: &World) {
-        let client = world.client();
+    fn force_unlock_frees_the_lock_and_notifies_the_holder(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock("a").lock().unwrap();
         assert!(client.lock("a").force_unlock().unwrap());
         assert!(!guard.is_held());
@@ -206,8 +206,8 @@ on_every_road! {
         assert!(is_free_for_another_thread(&client, "a"));
     }
 
-    fn a_clean_release_closes_the_lost_channel_without_a_message(world: &World) {
-        let client = world.client();
+    fn a_clean_release_closes_the_lost_channel_without_a_message(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock("a").lock().unwrap();
         let lost = guard.lost().clone();
         assert!(lost.try_recv().is_err_and(|error| error.is_empty()));
@@ -215,29 +215,29 @@ on_every_road! {
         assert!(lost.recv().is_err());
     }
 
-    fn a_key_that_is_not_a_lock_is_a_clear_error_and_stays(world: &World) {
-        let client = world.client();
-        world.put_text("data");
+    fn a_key_that_is_not_a_lock_is_a_clear_error_and_stays(setup: &TestStore) {
+        let client = setup.client();
+        setup.put_text("data");
         let lock = client.lock("data");
         assert!(is_wrong_type(&lock.try_lock().unwrap_err(), "data"));
         assert!(is_wrong_type(&lock.lock().unwrap_err(), "data"));
         assert!(is_wrong_type(&lock.try_lock_for(Duration::from_secs(1)).unwrap_err(), "data"));
         assert!(is_wrong_type(&lock.force_unlock().unwrap_err(), "data"));
-        assert!(world.is_there("data"));
+        assert!(setup.is_there("data"));
         assert_eq!(client.stats().held, 0);
     }
 
-    fn a_hold_whose_key_was_overwritten_is_lost_and_the_data_stays(world: &World) {
-        let client = world.client();
+    fn a_hold_whose_key_was_overwritten_is_lost_and_the_data_stays(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock("data").lock().unwrap();
-        world.put_text("data");
+        setup.put_text("data");
         let error = guard.unlock().unwrap_err();
         assert_eq!(error, lost("data", LostReason::TakenOver));
-        assert!(world.is_there("data"));
+        assert!(setup.is_there("data"));
     }
 
-    fn queries_distinguish_this_thread_and_the_server(world: &World) {
-        let client = world.client();
+    fn queries_distinguish_this_thread_and_the_server(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a");
         assert!(!lock.is_locked().unwrap());
         assert_eq!(lock.remaining_lease().unwrap(), None);
@@ -253,8 +253,8 @@ on_every_road! {
         assert!(!lock.is_locked().unwrap());
     }
 
-    fn a_wait_of_zero_and_a_deadline_in_the_past_try_once(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_wait_of_zero_and_a_deadline_in_the_past_try_once(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let past = SystemClock.now().checked_sub(LEASE).unwrap();
         assert!(client.lock("a").try_lock_for(Duration::ZERO).unwrap().is_some());
         assert!(client.lock("a").try_lock_until(past).unwrap().is_some());
@@ -263,8 +263,8 @@ on_every_road! {
         assert!(other.lock("a").try_lock_until(past).unwrap().is_none());
     }
 
-    fn shutdown_releases_what_is_held_and_refuses_what_comes(world: &World) {
-        let client = world.client();
+    fn shutdown_releases_what_is_held_and_refuses_what_comes(setup: &TestStore) {
+        let client = setup.client();
         let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
         let report = client.shutdown(LEASE);
         assert_eq!((report.released, report.unreleased.len()), (2, 0));
@@ -276,18 +276,18 @@ on_every_road! {
                 Err(Error::Lost { reason: LostReason::Shutdown, .. })
             ));
         }
-        assert!(!world.is_there("a") && !world.is_there("b"));
+        assert!(!setup.is_there("a") && !setup.is_there("b"));
         assert_eq!(client.lock("a").lock().unwrap_err(), Error::Shutdown);
         assert_eq!(client.lock("a").try_lock().unwrap_err(), Error::Shutdown);
         assert_eq!(client.lock("a").is_locked().unwrap_err(), Error::Shutdown);
         assert_eq!(client.shutdown(LEASE).released, 0);
     }
 
-    fn a_guard_outlives_the_client_it_came_from(world: &World) {
-        let guard = world.client().lock("a").lock().unwrap();
+    fn a_guard_outlives_the_client_it_came_from(setup: &TestStore) {
+        let guard = setup.client().lock("a").lock().unwrap();
         assert!(guard.is_held());
         guard.unlock().unwrap();
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 }
 

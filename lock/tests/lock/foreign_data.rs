@@ -36,7 +36,7 @@ const TEXTS: [Attempt; 1] =
 
 fn found(
     takings: &[Attempt],
-    setup: &[&[&str]],
+    commands: &[&[&str]],
     limit: Duration,
 ) -> Vec<(&'static str, Result<bool, Error>)> {
     let server = Server::start();
@@ -44,7 +44,7 @@ fn found(
     let mut all = Vec::new();
     for (kind, take) in takings {
         server.command(&["FLUSHALL"]);
-        for command in setup {
+        for command in commands {
             server.command(command);
         }
         let before = server.command(&["DUMP", "a"]);
@@ -69,10 +69,10 @@ fn a_hash_that_is_no_lock_is_an_error_at_once() {
         &[&["HSET", "a", "mode", "read", "owner", "1"]],
         &[&["HSET", "a", REDISSON, "many"]],
     ];
-    for setup in cases {
-        for (kind, taken) in found(&HASHES, setup, SOON) {
+    for commands in cases {
+        for (kind, taken) in found(&HASHES, commands, SOON) {
             let is_wrong = taken.as_ref().is_err_and(|error| is_wrong_type(error, "a"));
-            assert!(is_wrong, "{kind}: {setup:?}: {taken:?}");
+            assert!(is_wrong, "{kind}: {commands:?}: {taken:?}");
         }
     }
 }
@@ -87,9 +87,9 @@ fn a_hash_that_may_be_a_lock_is_waited_for() {
         &[&["HSET", "a", "worker-7", "1"], expire],
         &[&["HSET", "a", &format!("{REDISSON}:kept"), "1"], expire],
     ];
-    for setup in cases {
-        for (kind, taken) in found(&HASHES, setup, SHORT) {
-            assert_eq!(taken, Ok(false), "{kind}: {setup:?}");
+    for commands in cases {
+        for (kind, taken) in found(&HASHES, commands, SHORT) {
+            assert_eq!(taken, Ok(false), "{kind}: {commands:?}");
         }
     }
 }
@@ -101,7 +101,7 @@ fn a_text_that_is_no_simple_lock_is_an_error_at_once() {
         matches!(&taken[..], [("simple", Err(error))] if is_wrong_type(error, "a")),
         "{taken:?}"
     );
-    for setup in [["SET", "a", "other", "PX", "60000"].as_slice(), &["SET", "a", REDISSON]] {
-        assert_eq!(found(&TEXTS, &[setup], SHORT), [("simple", Ok(false))], "{setup:?}");
+    for commands in [["SET", "a", "other", "PX", "60000"].as_slice(), &["SET", "a", REDISSON]] {
+        assert_eq!(found(&TEXTS, &[commands], SHORT), [("simple", Ok(false))], "{commands:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, is_wrong_type, settle};
 use wheellock::{Client, Error};
 
@@ -20,15 +20,15 @@ fn with_hash_at(client: &Client, key: &str, act: impl FnOnce()) {
 }
 
 /// Makes the key a text, does something, and removes the key.
-fn with_text_at(world: &World, key: &str, act: impl FnOnce()) {
-    world.put_text(key);
+fn with_text_at(setup: &TestStore, key: &str, act: impl FnOnce()) {
+    setup.put_text(key);
     act();
-    world.delete(key);
+    setup.delete(key);
 }
 
 on_all_stores! {
-    fn a_foreign_key_beside_a_lock_is_named(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn a_foreign_key_beside_a_lock_is_named(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let token = "redisson_lock_token:{a}";
         with_hash_at(&rival, token, || {
             assert_named(client.fenced_lock("a").try_lock(), token);
@@ -39,15 +39,15 @@ on_all_stores! {
         settle(&rival);
         let _held = rival.lock("a").lock().unwrap();
         for key in ["redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"] {
-            with_text_at(world, key, || {
+            with_text_at(setup, key, || {
                 assert_named(client.fair_lock("a").try_lock_for(SOON), key);
             });
         }
     }
 
-    fn a_foreign_key_beside_a_semaphore_is_named(world: &World) {
-        let (client, rival) = (world.client(), world.client());
-        with_text_at(world, "{a}:timeout", || {
+    fn a_foreign_key_beside_a_semaphore_is_named(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
+        with_text_at(setup, "{a}:timeout", || {
             let seats = client.expirable_semaphore("a");
             assert_named(seats.try_acquire(), "{a}:timeout");
             assert_named(seats.permits(), "{a}:timeout");
@@ -59,11 +59,11 @@ on_all_stores! {
         });
     }
 
-    fn a_foreign_key_of_a_job_is_named(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn a_foreign_key_of_a_job_is_named(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let run = || client.job("report").run_once("noon", |_| Ok::<_, ()>(()));
         let record = "wheellock_job_record:{report}:noon";
-        with_text_at(world, record, || assert_named(run(), record));
+        with_text_at(setup, record, || assert_named(run(), record));
         let tokens = "wheellock_job_token:{report}";
         with_hash_at(&rival, tokens, || assert_named(run(), tokens));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::contended::{KINDS, Kind, contend, with_name};
 use crate::common::expected::lost;
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_both_stores};
+use crate::common::stores::{TestStore, on_both_stores};
 use crate::common::{SOON, built, is_wrong_type, wait_for_a_waiter};
 use wheellock::{Client, Error, LostReason};
 use wheellock_fixture::{Server, wait_until};
@@ -32,8 +32,8 @@ fn channels(server: &Server) -> Vec<String> {
 }
 
 on_both_stores! {
-    fn a_prefixed_name_is_the_full_name(world: &World) {
-        let (behind, plain) = (world.client().with_prefix("app:").with_prefix("orders:"), world.client());
+    fn a_prefixed_name_is_the_full_name(setup: &TestStore) {
+        let (behind, plain) = (setup.client().with_prefix("app:").with_prefix("orders:"), setup.client());
         for kind in KINDS {
             let full = format!("app:orders:{}", kind.word);
             contend(&kind, (&behind, kind.word), (&plain, &full), || ());
@@ -46,8 +46,8 @@ on_both_stores! {
         }
     }
 
-    fn what_a_client_makes_behind_a_prefix_is_its_own(world: &World) {
-        let client = world.client();
+    fn what_a_client_makes_behind_a_prefix_is_its_own(setup: &TestStore) {
+        let client = setup.client();
         let family = client.with_prefix("orders:");
         assert_eq!(family.id(), client.id());
         let guard = family.lock("7").lock().unwrap();
@@ -55,28 +55,28 @@ on_both_stores! {
         // The same thread, client and full name: it nests.
         let again = client.lock("orders:7").try_lock().unwrap().unwrap();
         assert_eq!(family.lock("7").hold_count(), 2);
-        assert_eq!(world.fields("orders:7"), [(guard.owner().to_owned(), "2".to_owned())]);
+        assert_eq!(setup.fields("orders:7"), [(guard.owner().to_owned(), "2".to_owned())]);
         drop(again);
         assert_eq!(family.shutdown(SOON).released, 1);
         assert_eq!(client.lock("b").try_lock().map(drop), Err(Error::Shutdown));
     }
 
-    fn guards_errors_and_names_show_the_full_name(world: &World) {
-        let client = world.client().with_prefix("app:");
+    fn guards_errors_and_names_show_the_full_name(setup: &TestStore) {
+        let client = setup.client().with_prefix("app:");
         assert_eq!(client.lock("a").name(), "app:a");
         assert_eq!(client.multi_lock(&[&client.lock("a")]).lock().unwrap().names(), ["app:a"]);
         let guard = client.lock("a").lock().unwrap();
         assert_eq!(guard.name(), "app:a");
-        world.delete("app:a");
+        setup.delete("app:a");
         let lost = lost("app:a", LostReason::Deleted);
         assert_eq!(guard.unlock(), lost);
-        world.put_text("app:text");
+        setup.put_text("app:text");
         let wrong = client.lock("text").try_lock().unwrap_err();
         assert!(is_wrong_type(&wrong, "app:text"), "{wrong}");
     }
 
-    fn too_long_or_empty_name_with_a_prefix_is_refused(world: &World) {
-        let client = world.client();
+    fn too_long_or_empty_name_with_a_prefix_is_refused(setup: &TestStore) {
+        let client = setup.client();
         let long = "x".repeat(64 * 1024);
         assert!(client.with_prefix("").lock(&long).try_lock().unwrap().is_some());
         let behind = client.with_prefix("app:");
@@ -100,17 +100,17 @@ on_both_stores! {
 
 #[test]
 fn the_clients_prefix_comes_first() {
-    let world = InMemory::new();
-    let client = built(world.builder().key_prefix("old:").key_prefix("app:"));
+    let setup = InMemory::new();
+    let client = built(setup.builder().key_prefix("old:").key_prefix("app:"));
     assert_eq!(client.lock("a").name(), "app:a");
     assert_eq!(client.with_prefix("orders:").lock("a").name(), "app:orders:a");
-    assert_eq!(built(world.builder().key_prefix("")).lock("a").name(), "a");
+    assert_eq!(built(setup.builder().key_prefix("")).lock("a").name(), "a");
 }
 
 #[test]
 fn a_release_of_a_prefixed_name_wakes_waiters_for_the_full_name() {
-    let world = InMemory::new();
-    let (behind, plain) = (world.client().with_prefix("app:"), world.client());
+    let setup = InMemory::new();
+    let (behind, plain) = (setup.client().with_prefix("app:"), setup.client());
     for kind in KINDS.iter().filter(|kind| kind.channel.is_some()) {
         let full = format!("app:{}", kind.word);
         let end = (kind.hold)(&behind, kind.word);
@@ -168,34 +168,34 @@ fn keys_and_channels_have_the_prefix_and_share_a_slot_per_lock() {
 
 #[test]
 fn the_report_of_a_loss_and_of_a_shutdown_name_the_lock_in_full() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = mpsc::channel();
-    let client = world
+    let client = setup
         .builder()
         .key_prefix("app:")
         .on_lost(move |lost| drop(tell.send(lost.name().to_owned())));
     let client = built(client);
     let leased = client.lock("leased").with_lease(Duration::from_secs(1)).lock().unwrap();
-    world.clock.advance(Duration::from_secs(1));
+    setup.clock.advance(Duration::from_secs(1));
     assert_eq!(told.recv_timeout(SOON).as_deref(), Ok("app:leased"));
     let held = client.lock("held").lock().unwrap();
-    world.memory.set_unreachable(true);
+    setup.memory.set_unreachable(true);
     assert_eq!(client.shutdown(Duration::ZERO).unreleased, ["app:held"]);
     drop((leased, held));
 }
 
 #[test]
 fn a_red_lock_of_another_name_keeps_the_prefix_of_each_client() {
-    let worlds = [InMemory::new(), InMemory::new(), InMemory::new()];
+    let setups = [InMemory::new(), InMemory::new(), InMemory::new()];
     let prefixes = ["a:", "b:", ""];
-    let clients: Vec<Client> = worlds
+    let clients: Vec<Client> = setups
         .iter()
         .zip(prefixes)
-        .map(|(world, prefix)| built(world.builder().key_prefix(prefix)))
+        .map(|(setup, prefix)| built(setup.builder().key_prefix(prefix)))
         .collect();
     let guard = Client::red_lock(&clients, "first").with_name("second").lock().unwrap();
-    for (world, prefix) in worlds.iter().zip(prefixes) {
-        let held = || !world.memory.fields(&format!("{prefix}second")).is_empty();
+    for (setup, prefix) in setups.iter().zip(prefixes) {
+        let held = || !setup.memory.fields(&format!("{prefix}second")).is_empty();
         wait_until("it is held everywhere", SOON, held);
     }
     guard.unlock().unwrap();

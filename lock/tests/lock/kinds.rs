@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::expected::{Expected, lost};
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{Script, is_wrong_type, settle};
 use wheellock::{Backoff, Client, Error, Guard, Lock, LostReason, Memory};
 use wheellock_fixture::{Fault, Request, wait_until};
@@ -20,8 +20,8 @@ fn is_free(lock: &Lock) -> bool {
 }
 
 on_all_stores! {
-    fn tokens_grow_from_hold_to_hold_and_from_client_to_client(world: &World) {
-        let (one, other) = (world.client(), world.client());
+    fn tokens_grow_from_hold_to_hold_and_from_client_to_client(setup: &TestStore) {
+        let (one, other) = (setup.client(), setup.client());
         let mut last = 0;
         for client in [&one, &other, &one, &one, &other] {
             let lock = client.fenced_lock("a");
@@ -33,8 +33,8 @@ on_all_stores! {
         }
     }
 
-    fn a_nested_fenced_guard_has_the_token_of_its_hold(world: &World) {
-        let client = world.client();
+    fn a_nested_fenced_guard_has_the_token_of_its_hold(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.fenced_lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.lock().unwrap();
@@ -45,8 +45,8 @@ on_all_stores! {
         assert_eq!(again.token(), outer.token());
     }
 
-    fn a_lock_that_is_taken_again_as_a_fenced_one_is_given_a_token(world: &World) {
-        let client = world.client();
+    fn a_lock_that_is_taken_again_as_a_fenced_one_is_given_a_token(setup: &TestStore) {
+        let client = setup.client();
         let last = client.fenced_lock("a").lock().unwrap().token();
         let plain = client.lock("a").lock().unwrap();
         let fenced = client.fenced_lock("a").lock().unwrap();
@@ -56,22 +56,22 @@ on_all_stores! {
         assert!(fenced.is_held());
     }
 
-    fn the_counter_of_tokens_outlives_every_lock_and_has_no_expiry(world: &World) {
-        let client = world.client();
+    fn the_counter_of_tokens_outlives_every_lock_and_has_no_expiry(setup: &TestStore) {
+        let client = setup.client();
         client.fenced_lock("a").with_lease(Duration::from_secs(1)).lock().unwrap().unlock().unwrap();
         let counter = "redisson_lock_token:{a}";
-        assert!(world.text(counter).is_some());
-        assert_eq!(world.time_to_live(counter), None);
+        assert!(setup.text(counter).is_some());
+        assert_eq!(setup.time_to_live(counter), None);
     }
 
-    fn no_token_was_drawn_for_a_name_that_was_never_fenced(world: &World) {
-        let client = world.client();
+    fn no_token_was_drawn_for_a_name_that_was_never_fenced(setup: &TestStore) {
+        let client = setup.client();
         drop(client.lock("a").lock().unwrap());
         assert_eq!(client.fenced_lock("a").last_token().unwrap(), 0);
     }
 
-    fn fenced_spin_and_plain_locks_of_one_name_exclude_each_other(world: &World) {
-        let (one, other) = (world.client(), world.client());
+    fn fenced_spin_and_plain_locks_of_one_name_exclude_each_other(setup: &TestStore) {
+        let (one, other) = (setup.client(), setup.client());
         let held = one.fenced_lock("a").lock().unwrap();
         assert!(other.lock("a").try_lock().unwrap().is_none());
         assert!(other.spin_lock("a").try_lock().unwrap().is_none());
@@ -84,8 +84,8 @@ on_all_stores! {
         assert!(other.lock("a").try_lock().unwrap().is_some());
     }
 
-    fn a_spin_lock_nests_and_its_waiter_needs_no_message(world: &World) {
-        let (one, other) = (world.client(), world.client());
+    fn a_spin_lock_nests_and_its_waiter_needs_no_message(setup: &TestStore) {
+        let (one, other) = (setup.client(), setup.client());
         let lock = one.spin_lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.lock().unwrap();
@@ -99,8 +99,8 @@ on_all_stores! {
         });
     }
 
-    fn held_non_reentrant_lock_fails_owner_and_is_busy_for_rivals(world: &World) {
-        let client = world.client();
+    fn held_non_reentrant_lock_fails_owner_and_is_busy_for_rivals(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.non_reentrant_lock("a");
         let guard = lock.lock().unwrap();
         for refused in [
@@ -119,19 +119,19 @@ on_all_stores! {
         assert!(is_free(&lock));
     }
 
-    fn a_simple_lock_is_a_text_with_its_owner_and_a_time_to_live(world: &World) {
-        let client = world.client();
+    fn a_simple_lock_is_a_text_with_its_owner_and_a_time_to_live(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.simple_lock("a").lock().unwrap();
-        assert_eq!(world.text("a").as_deref(), Some(guard.owner()));
-        let left = world.time_to_live("a").unwrap();
+        assert_eq!(setup.text("a").as_deref(), Some(guard.owner()));
+        let left = setup.time_to_live("a").unwrap();
         assert!(left <= LEASE && left > LEASE * 5 / 6, "{left:?}");
         assert!(client.simple_lock("a").is_locked().unwrap());
         guard.unlock().unwrap();
-        assert_eq!(world.text("a"), None);
+        assert_eq!(setup.text("a"), None);
     }
 
-    fn a_simple_lock_excludes_its_own_thread_too(world: &World) {
-        let (one, other) = (world.client(), world.client());
+    fn a_simple_lock_excludes_its_own_thread_too(setup: &TestStore) {
+        let (one, other) = (setup.client(), setup.client());
         let lock = one.simple_lock("a");
         let guard = lock.lock().unwrap();
         assert!(lock.try_lock().unwrap().is_none());
@@ -143,8 +143,8 @@ on_all_stores! {
         assert!(is_free(&lock));
     }
 
-    fn thread_waiting_for_its_own_simple_lock_acquires_after_lease(world: &World) {
-        let client = world.client();
+    fn thread_waiting_for_its_own_simple_lock_acquires_after_lease(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.simple_lock("a").with_lease(Duration::from_secs(1));
         let first = lock.lock().unwrap();
         let second = lock.lock().unwrap();
@@ -158,20 +158,20 @@ on_all_stores! {
         second.unlock().unwrap();
     }
 
-    fn a_simple_lock_is_released_by_its_owner_only(world: &World) {
-        let client = world.client();
+    fn a_simple_lock_is_released_by_its_owner_only(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.simple_lock("a").lock().unwrap();
-        world.delete("a");
-        world.put_text("a");
+        setup.delete("a");
+        setup.put_text("a");
         assert_eq!(
             guard.unlock(),
             lost("a", LostReason::TakenOver)
         );
-        assert_eq!(world.text("a").as_deref(), Some("data"));
+        assert_eq!(setup.text("a").as_deref(), Some("data"));
     }
 
-    fn a_simple_lock_can_be_forced_open(world: &World) {
-        let client = world.client();
+    fn a_simple_lock_can_be_forced_open(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.simple_lock("a");
         let guard = lock.lock().unwrap();
         assert!(lock.force_unlock().unwrap());
@@ -179,8 +179,8 @@ on_all_stores! {
         assert!(!lock.force_unlock().unwrap());
     }
 
-    fn a_key_of_another_kind_is_an_error_and_stays(world: &World) {
-        let client = world.client();
+    fn a_key_of_another_kind_is_an_error_and_stays(setup: &TestStore) {
+        let client = setup.client();
         let hash = client.lock("a").lock().unwrap();
         assert!(is_wrong_type(&client.simple_lock("a").lock().map(drop).unwrap_err(), "a"));
         assert!(is_wrong_type(&client.simple_lock("a").force_unlock().map(drop).unwrap_err(), "a"));
@@ -192,8 +192,8 @@ on_all_stores! {
         text.unlock().unwrap();
     }
 
-    fn a_named_owner_nests_on_any_thread_and_excludes_others(world: &World) {
-        let client = world.client();
+    fn a_named_owner_nests_on_any_thread_and_excludes_others(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a").with_owner("request 7");
         let outer = lock.lock().unwrap();
         let inner = std::thread::scope(|scope| scope.spawn(|| lock.lock().unwrap()).join().unwrap());
@@ -201,16 +201,16 @@ on_all_stores! {
         assert_eq!(lock.hold_count(), 2);
         assert!(client.lock("a").try_lock().unwrap().is_none());
         assert!(client.lock("a").with_owner("request 8").try_lock().unwrap().is_none());
-        assert!(world.client().lock("a").with_owner("request 7").try_lock().unwrap().is_none());
+        assert!(setup.client().lock("a").with_owner("request 7").try_lock().unwrap().is_none());
         std::thread::scope(|scope| scope.spawn(|| outer.unlock()).join().unwrap()).unwrap();
         assert!(inner.is_held());
         drop(inner);
         assert!(is_free(&client.lock("a")));
     }
 
-    fn threads_of_a_named_owner_that_wait_together_share_the_hold(world: &World) {
+    fn threads_of_a_named_owner_that_wait_together_share_the_hold(setup: &TestStore) {
         for kind in ["lock", "fair", "fenced", "spin", "write", "read"] {
-            let (client, rival) = (world.client(), world.client());
+            let (client, rival) = (setup.client(), setup.client());
             let lock = |client: &Client| match kind {
                 "fair" => client.fair_lock(kind).with_owner("request 7"),
                 "fenced" => client.fenced_lock(kind).with_owner("request 7"),
@@ -247,8 +247,8 @@ on_all_stores! {
         }
     }
 
-    fn a_named_owner_of_a_fenced_lock_has_its_token(world: &World) {
-        let client = world.client();
+    fn a_named_owner_of_a_fenced_lock_has_its_token(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.fenced_lock("a").with_owner("request 7");
         let guard = lock.lock().unwrap();
         assert_eq!(guard.token(), Some(client.fenced_lock("a").last_token().unwrap()));
@@ -257,8 +257,8 @@ on_all_stores! {
         assert_eq!((plain.lock().unwrap().token(), plain.last_token()), (None, Ok(None)));
     }
 
-    fn a_named_owner_is_notified_of_its_loss(world: &World) {
-        let client = world.client();
+    fn a_named_owner_is_notified_of_its_loss(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock("a").with_owner("request 7").lock().unwrap();
         client.lock("a").force_unlock().unwrap();
         assert_eq!(guard.lost().recv_timeout(crate::common::SOON), Ok(LostReason::Deleted));
@@ -268,15 +268,15 @@ on_all_stores! {
 
 #[test]
 fn named_owner_try_waits_for_reply_to_its_concurrent_acquire() {
-    let world = crate::common::World::new();
-    let client = world.patient();
+    let setup = crate::common::ProxiedServer::new();
+    let client = setup.patient();
     let lock = client.lock("a").with_owner("request 7");
-    let answer = world.on(Script::Acquire, "a", Fault::HoldReply);
+    let answer = setup.on(Script::Acquire, "a", Fault::HoldReply);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| lock.lock().unwrap());
         answer.wait_for_hit(crate::common::SOON);
-        wait_until("the server has granted it", crate::common::SOON, || world.exists("a"));
-        let acquires = world.on(Script::Acquire, "a", Fault::PassOn);
+        wait_until("the server has granted it", crate::common::SOON, || setup.exists("a"));
+        let acquires = setup.on(Script::Acquire, "a", Fault::PassOn);
         let second = scope.spawn(|| lock.try_lock().unwrap());
         acquires.wait_for_hit(crate::common::SOON);
         // The server has refused the second, or will.
@@ -287,7 +287,7 @@ fn named_owner_try_waits_for_reply_to_its_concurrent_acquire() {
         assert_eq!(lock.hold_count(), 2);
         drop((first, second));
     });
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
 }
 
 #[test]
@@ -382,14 +382,14 @@ fn waiters_of_one_client_poll_a_spin_lock_as_one() {
 
 #[test]
 fn guard_granted_during_release_of_the_last_guard_is_held() {
-    let world = crate::common::World::new();
-    let client = world.patient();
+    let setup = crate::common::ProxiedServer::new();
+    let client = setup.patient();
     let draw = include_str!("../../src/ops/scripts/draw_token.lua");
-    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(draw)]).text();
+    let hash = setup.server.command(&["SCRIPT", "LOAD", &crate::common::code(draw)]).text();
     let plain = client.lock("a").with_owner("request 7").lock().unwrap();
     let is_draw =
         move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
-    let kept = world.proxy.on(is_draw, Fault::HoldReply);
+    let kept = setup.proxy.on(is_draw, Fault::HoldReply);
     std::thread::scope(|scope| {
         let fenced = scope.spawn(|| client.fenced_lock("a").with_owner("request 7").lock());
         kept.wait_for_hit(crate::common::SOON);
@@ -397,7 +397,7 @@ fn guard_granted_during_release_of_the_last_guard_is_held() {
         kept.deliver();
         let guard = fenced.join().unwrap().unwrap();
         assert!(guard.is_held() && guard.token().is_some());
-        assert!(world.exists("a"));
+        assert!(setup.exists("a"));
     });
 }
 

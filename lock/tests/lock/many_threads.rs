@@ -16,7 +16,7 @@ use wheellock::{Client, Error, FencedGuard, Guard, Lock, LockGuard, Wait};
 use wheellock_fixture::wait_until;
 
 use crate::common::SOON;
-use crate::common::stores::{World, on_both_stores};
+use crate::common::stores::{TestStore, on_both_stores};
 
 const THREADS: usize = 64;
 
@@ -102,9 +102,9 @@ impl Canceller {
 }
 
 /// Nothing is left of a lock that all have released, here or on the server.
-fn assert_released(world: &World, client: &Client, name: &str) {
+fn assert_released(setup: &TestStore, client: &Client, name: &str) {
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-    wait_until("the lock is free", SOON, || world.fields(name).is_empty());
+    wait_until("the lock is free", SOON, || setup.fields(name).is_empty());
     let stats = client.stats();
     assert_eq!((stats.held, stats.waiters, stats.lost, stats.panics), (0, 0, 0, 0));
     assert_eq!(stats.abandoned_releases, 0);
@@ -155,9 +155,9 @@ fn enter_often<G: Guard>(
 }
 
 on_both_stores! {
-    fn timeouts_and_cancellations_keep_threads_mutually_exclusive(world: &World) {
+    fn timeouts_and_cancellations_keep_threads_mutually_exclusive(setup: &TestStore) {
         const TIMES: u64 = 30;
-        let client = world.client();
+        let client = setup.client();
         let (section, ends) = (Section::default(), Ends::default());
         thread::scope(|scope| {
             let (cancels, waits): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| bounded(1)).unzip();
@@ -179,12 +179,12 @@ on_both_stores! {
         assert_eq!(section.entered.into_inner(), all, "two were inside at once");
         assert_eq!(ends.granted.into_inner(), all);
         assert!(ends.busy.into_inner() > 0 && ends.cancelled.into_inner() > 0);
-        assert_released(world, &client, "a");
+        assert_released(setup, &client, "a");
     }
 
-    fn of_two_clients_with_many_threads_never_two_are_inside(world: &World) {
+    fn of_two_clients_with_many_threads_never_two_are_inside(setup: &TestStore) {
         const TIMES: u64 = 30;
-        let clients = [world.client(), world.client()];
+        let clients = [setup.client(), setup.client()];
         let (section, ends) = (Section::default(), Ends::default());
         // Without a message, as long as there is a sender.
         let (_sender, never) = bounded(1);
@@ -200,13 +200,13 @@ on_both_stores! {
         let all = TIMES * THREADS as u64;
         assert_eq!(section.entered.into_inner(), all, "two were inside at once");
         for client in &clients {
-            assert_released(world, client, "a");
+            assert_released(setup, client, "a");
         }
     }
 
-    fn mixed_lock_kinds_of_a_name_keep_threads_mutually_exclusive(world: &World) {
+    fn mixed_lock_kinds_of_a_name_keep_threads_mutually_exclusive(setup: &TestStore) {
         const TIMES: u64 = 4;
-        let client = world.client();
+        let client = setup.client();
         let (section, ends) = (Section::default(), Ends::default());
         // Kinds of one layout. They do not wake each other's waiters, so the waits are short.
         let wait = |turn: u64| Duration::from_millis(1 + turn % 20);
@@ -238,6 +238,6 @@ on_both_stores! {
             }
         });
         assert_eq!(section.entered.into_inner(), TIMES * THREADS as u64);
-        assert_released(world, &client, "a");
+        assert_released(setup, &client, "a");
     }
 }

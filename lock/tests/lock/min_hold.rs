@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
-use crate::common::{Script, World as Proxied, now, pause, settle};
+use crate::common::stores::{TestStore, on_all_stores};
+use crate::common::{ProxiedServer, Script, now, pause, settle};
 use wheellock::{Client, Error, Lock};
 use wheellock_fixture::{Fault, Server};
 
@@ -33,8 +33,8 @@ fn kinds(client: &Client) -> Vec<(&'static str, Lock, Lock)> {
 }
 
 on_all_stores! {
-    fn release_before_min_hold_ends_keeps_the_lock_for_the_rest(world: &World) {
-        let client = world.client();
+    fn release_before_min_hold_ends_keeps_the_lock_for_the_rest(setup: &TestStore) {
+        let client = setup.client();
         for (kind, lock, rival) in kinds(&client) {
             for dropped in [false, true] {
                 let lock = lock.clone().with_min_hold(SECOND * 600);
@@ -42,7 +42,7 @@ on_all_stores! {
                 let name = guard.name();
                 if dropped { drop(guard) } else { guard.unlock().unwrap() }
                 settle(&client);
-                let left = world.time_to_live(&name).unwrap();
+                let left = setup.time_to_live(&name).unwrap();
                 assert!(left > SECOND * 590 && left <= SECOND * 600, "{kind}: {left:?}");
                 assert!(!lock.is_held_by_current_thread(), "{kind}");
                 assert!(rival.try_lock().unwrap().is_none(), "{kind}");
@@ -52,50 +52,50 @@ on_all_stores! {
         }
     }
 
-    fn a_shortest_hold_that_is_over_frees_the_lock_at_the_release(world: &World) {
-        let client = world.client();
+    fn a_shortest_hold_that_is_over_frees_the_lock_at_the_release(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.fenced_lock("a").with_min_hold(Duration::from_millis(10));
         let guard = lock.lock().unwrap();
         pause(Duration::from_millis(11));
         guard.unlock().unwrap();
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn the_rest_of_a_lease_stands_if_it_is_kept(world: &World) {
-        let client = world.client();
+    fn the_rest_of_a_lease_stands_if_it_is_kept(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a").with_lease(SECOND * 60);
         lock.lock().unwrap().keep_until_lease_ends().unwrap();
-        let left = world.time_to_live("a").unwrap();
+        let left = setup.time_to_live("a").unwrap();
         assert!(left > SECOND * 50 && left <= SECOND * 60, "{left:?}");
         assert!(lock.try_lock().unwrap().is_none());
         assert_eq!(client.stats().held, 0);
     }
 
-    fn a_hold_that_is_kept_goes_on_while_other_guards_are_left(world: &World) {
-        let client = world.client();
+    fn a_hold_that_is_kept_goes_on_while_other_guards_are_left(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a");
         let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
         inner.keep_until_lease_ends().unwrap();
         assert!(outer.is_held());
         outer.unlock().unwrap();
         assert!(lock.try_lock().unwrap().is_none());
-        assert!(world.time_to_live("a").unwrap() > SECOND * 20);
+        assert!(setup.time_to_live("a").unwrap() > SECOND * 20);
     }
 
-    fn the_longest_shortest_hold_of_nested_guards_counts(world: &World) {
-        let client = world.client();
+    fn the_longest_shortest_hold_of_nested_guards_counts(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         for seconds in [100, 600, 200] {
             lock.clone().with_min_hold(SECOND * seconds).lock().unwrap().unlock().unwrap();
         }
         outer.unlock().unwrap();
-        let left = world.time_to_live("a").unwrap();
+        let left = setup.time_to_live("a").unwrap();
         assert!(left > SECOND * 590, "{left:?}");
     }
 
-    fn a_writer_that_still_reads_is_released_at_once(world: &World) {
-        let client = world.client();
+    fn a_writer_that_still_reads_is_released_at_once(setup: &TestStore) {
+        let client = setup.client();
         let both = client.read_write_lock("a");
         let writer = both.write_lock().with_min_hold(SECOND * 600).lock().unwrap();
         let reader = both.read_lock().lock().unwrap();
@@ -107,20 +107,20 @@ on_all_stores! {
         assert!(both.write_lock().try_lock().unwrap().is_some());
     }
 
-    fn a_reader_that_is_kept_does_not_end_with_other_readers(world: &World) {
-        let client = world.client();
+    fn a_reader_that_is_kept_does_not_end_with_other_readers(setup: &TestStore) {
+        let client = setup.client();
         let both = client.read_write_lock("a");
         let other = both.read_lock().with_owner("other").lock().unwrap();
         both.read_lock().with_min_hold(SECOND * 600).lock().unwrap().unlock().unwrap();
         other.unlock().unwrap();
-        let left = world.time_to_live("a").unwrap();
+        let left = setup.time_to_live("a").unwrap();
         assert!(left > SECOND * 590, "{left:?}");
         assert!(both.write_lock().try_lock().unwrap().is_none());
         assert!(both.read_lock().try_lock().unwrap().is_some());
     }
 
-    fn a_shutdown_leaves_what_is_kept_alone_and_counts_it(world: &World) {
-        let client = world.client();
+    fn a_shutdown_leaves_what_is_kept_alone_and_counts_it(setup: &TestStore) {
+        let client = setup.client();
         let lock = |name| client.lock(name).with_min_hold(SECOND * 600);
         drop(lock("a").lock().unwrap());
         let kept = lock("b").lock().unwrap();
@@ -129,26 +129,26 @@ on_all_stores! {
         assert_eq!((report.kept, report.released), (2, 1));
         assert!(report.unreleased.is_empty());
         assert!(!kept.is_held() && !released.is_held());
-        assert!(world.time_to_live("a").unwrap() > SECOND * 590);
-        assert!(world.time_to_live("b").unwrap() > SECOND * 590);
-        assert!(!world.is_there("c"));
+        assert!(setup.time_to_live("a").unwrap() > SECOND * 590);
+        assert!(setup.time_to_live("b").unwrap() > SECOND * 590);
+        assert!(!setup.is_there("c"));
     }
 
-    fn a_member_of_a_multi_lock_has_no_shortest_hold(world: &World) {
-        let client = world.client();
+    fn a_member_of_a_multi_lock_has_no_shortest_hold(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a").with_min_hold(SECOND * 600);
         client.multi_lock(&[&lock, &client.lock("b")]).lock().unwrap().unlock().unwrap();
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn a_shortest_hold_has_the_limits_of_a_lease(world: &World) {
-        let lock = world.client().lock("a");
+    fn a_shortest_hold_has_the_limits_of_a_lease(setup: &TestStore) {
+        let lock = setup.client().lock("a");
         for wrong in [Duration::from_millis(9), Duration::MAX] {
             let refused = lock.clone().with_min_hold(wrong).lock();
             assert!(matches!(refused, Err(Error::InvalidLease { .. })), "{refused:?}");
         }
         lock.with_min_hold(Duration::ZERO).lock().unwrap().unlock().unwrap();
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 }
 
@@ -189,35 +189,35 @@ fn waiters_have_the_lock_when_the_shortest_hold_is_over() {
 
 #[test]
 fn kept_hold_is_not_renewed_and_ends_on_a_manual_clock() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let lock = client.lock("a").with_min_hold(SECOND * 50);
     let guard = lock.lock().unwrap();
-    world.clock.advance(SECOND * 35);
+    setup.clock.advance(SECOND * 35);
     assert!(guard.is_held());
     guard.unlock().unwrap();
     let renewed = client.stats().renewed;
-    assert_eq!(world.time_to_live("a"), SECOND * 15);
-    world.clock.advance(SECOND * 14);
+    assert_eq!(setup.time_to_live("a"), SECOND * 15);
+    setup.clock.advance(SECOND * 14);
     assert!(lock.try_lock().unwrap().is_none());
-    world.clock.advance(SECOND);
+    setup.clock.advance(SECOND);
     assert!(lock.try_lock().unwrap().is_some());
     assert_eq!(client.stats().renewed, renewed);
 }
 
 #[test]
 fn release_with_lost_reply_keeps_min_hold_and_copy_adds_no_time() {
-    let world = Proxied::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let lock = client.lock("a").with_min_hold(SECOND * 600);
     for fault in [Fault::SwallowReply, Fault::DropRequest] {
         let guard = lock.lock().unwrap();
-        let aim = world.on(Script::Keep, "a", fault);
+        let aim = setup.on(Script::Keep, "a", fault);
         guard.unlock().unwrap();
         assert_eq!(aim.hits(), 1);
-        let left = world.server.command(&["PTTL", "a"]).integer();
+        let left = setup.server.command(&["PTTL", "a"]).integer();
         assert!((590_000..=600_000).contains(&left), "{left}");
-        assert_eq!(world.server.command(&["HLEN", "a"]).integer(), 1);
+        assert_eq!(setup.server.command(&["HLEN", "a"]).integer(), 1);
         assert!(client.lock("a").force_unlock().unwrap());
     }
 }

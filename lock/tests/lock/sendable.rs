@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use wheellock::{Client, Error, Lock, LostReason, OwnedGuard, RedLock};
 use wheellock_fixture::wait_until;
 
@@ -31,8 +31,8 @@ fn unlock_elsewhere(guard: OwnedGuard) -> Result<(), Error> {
 }
 
 on_all_stores! {
-    fn no_kind_nests_and_every_guard_is_released_by_any_thread(world: &World) {
-        let client = world.client();
+    fn no_kind_nests_and_every_guard_is_released_by_any_thread(setup: &TestStore) {
+        let client = setup.client();
         for lock in each_exclusive_kind(&client) {
             let name = lock.name();
             let guard = lock.lock().unwrap();
@@ -48,8 +48,8 @@ on_all_stores! {
         }
     }
 
-    fn sendable_wait_in_the_holder_thread_ends_on_release_elsewhere(world: &World) {
-        let client = world.client();
+    fn sendable_wait_in_the_holder_thread_ends_on_release_elsewhere(setup: &TestStore) {
+        let client = setup.client();
         for lock in each_exclusive_kind(&client) {
             let guard = lock.lock().unwrap();
             thread::scope(|scope| {
@@ -65,8 +65,8 @@ on_all_stores! {
         }
     }
 
-    fn it_excludes_the_threads_and_the_named_owners_of_its_client(world: &World) {
-        let client = world.client();
+    fn it_excludes_the_threads_and_the_named_owners_of_its_client(setup: &TestStore) {
+        let client = setup.client();
         let (plain, sendable) = (client.lock("a"), client.lock("a").sendable());
         let guard = sendable.lock().unwrap();
         assert!(plain.try_lock().unwrap().is_none());
@@ -79,8 +79,8 @@ on_all_stores! {
         assert!(sendable.try_lock().unwrap().is_some());
     }
 
-    fn readers_share_it_and_none_reads_under_a_writer(world: &World) {
-        let client = world.client();
+    fn readers_share_it_and_none_reads_under_a_writer(setup: &TestStore) {
+        let client = setup.client();
         let prices = client.read_write_lock("prices");
         let (read, write) = (prices.read_lock().sendable(), prices.write_lock().sendable());
         let readers = [read.lock().unwrap(), read.lock().unwrap()];
@@ -94,8 +94,8 @@ on_all_stores! {
         assert!(read.try_lock().unwrap().is_some());
     }
 
-    fn its_fenced_guards_have_growing_tokens(world: &World) {
-        let client = world.client();
+    fn its_fenced_guards_have_growing_tokens(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.fenced_lock("a").sendable();
         let first = lock.lock().unwrap();
         let token = first.token();
@@ -104,8 +104,8 @@ on_all_stores! {
         assert!(lock.lock().unwrap().token() > token && token.is_some());
     }
 
-    fn it_is_renewed_or_leased_and_tells_of_a_loss(world: &World) {
-        let client = world.client();
+    fn it_is_renewed_or_leased_and_tells_of_a_loss(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.lock("a").sendable();
         let guard = lock.lock().unwrap();
         assert!(lock.force_unlock().unwrap());
@@ -115,8 +115,8 @@ on_all_stores! {
         assert_eq!(guard.lost().recv_timeout(LIMIT), Ok(LostReason::Expired));
     }
 
-    fn a_sendable_multi_lock_does_not_nest(world: &World) {
-        let client = world.client();
+    fn a_sendable_multi_lock_does_not_nest(setup: &TestStore) {
+        let client = setup.client();
         let (order, stock) = (client.lock("{a}:order"), client.fenced_lock("{a}:stock"));
         let both = client.multi_lock(&[&order, &stock]).sendable();
         let guard = both.lock().unwrap();
@@ -131,8 +131,8 @@ on_all_stores! {
         guard.unlock().unwrap();
     }
 
-    fn read_and_write_lock_of_a_name_form_no_sendable_multi_lock(world: &World) {
-        let client = world.client();
+    fn read_and_write_lock_of_a_name_form_no_sendable_multi_lock(setup: &TestStore) {
+        let client = setup.client();
         let prices = client.read_write_lock("prices");
         let both = client.multi_lock(&[&prices.read_lock(), &prices.write_lock()]);
         assert!(both.try_lock().unwrap().is_some(), "one thread may have both");

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::expected::lost;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, built, settle};
 use wheellock::{Client, Error, Guard, LostReason, Memory};
 use wheellock_fixture::Server;
@@ -14,8 +14,8 @@ use wheellock_fixture::Server;
 type Draw<'a> = &'a dyn Fn() -> Result<u64, Error>;
 
 on_all_stores! {
-    fn tokens_grow_from_hold_to_hold_across_kinds_of_one_name(world: &World) {
-        let clients = [(); 2].map(|()| world.client());
+    fn tokens_grow_from_hold_to_hold_across_kinds_of_one_name(setup: &TestStore) {
+        let clients = [(); 2].map(|()| setup.client());
         let mut newest = 0;
         for client in clients.iter().cycle().take(4) {
             let read_write = client.read_write_lock("a");
@@ -51,12 +51,12 @@ on_all_stores! {
                 permit.release().unwrap();
             }
             assert_eq!(client.fenced_lock("a").last_token().unwrap(), newest);
-            world.delete("a");
+            setup.delete("a");
         }
     }
 
-    fn all_guards_of_a_hold_have_one_token(world: &World) {
-        let client = world.client();
+    fn all_guards_of_a_hold_have_one_token(setup: &TestStore) {
+        let client = setup.client();
         let lock = client.fair_lock("a").sendable().with_owner("request 7");
         let guards = [(); 4].map(|()| lock.lock().unwrap());
         assert!(guards.iter().all(|guard| guard.token().is_none()));
@@ -70,8 +70,8 @@ on_all_stores! {
         assert_eq!(client.fenced_lock("a").with_owner("request 7").lock().unwrap().token(), Some(tokens[0]));
     }
 
-    fn each_lock_of_a_multi_lock_has_its_token(world: &World) {
-        let client = world.client();
+    fn each_lock_of_a_multi_lock_has_its_token(setup: &TestStore) {
+        let client = setup.client();
         let multi = client.multi_lock(&[&client.lock("a"), &client.fenced_lock("b"), &client.fair_lock("c")]);
         let guard = multi.lock().unwrap();
         let before = guard.tokens();
@@ -84,10 +84,10 @@ on_all_stores! {
         assert!(later.iter().zip(&tokens).all(|(later, token)| later > token));
     }
 
-    fn a_hold_that_is_gone_has_no_token(world: &World) {
-        let client = world.client();
+    fn a_hold_that_is_gone_has_no_token(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock("a").lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let error = guard.draw_token().unwrap_err();
         assert_eq!(error, lost("a", LostReason::Deleted));
         assert!(!guard.is_held());

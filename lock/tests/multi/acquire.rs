@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::expected::lost;
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_both_stores};
+use crate::common::stores::{TestStore, on_both_stores};
 use crate::common::{SLACK, SOON, Script, TIMEOUT, built, pause, settle, timed};
 use crossbeam_channel::{TryRecvError, bounded};
 use wheellock::{AnyLock, Client, Error, Lock, LostReason, MultiLock, Wait};
@@ -65,20 +65,20 @@ fn all_count(multi_locks: &[MultiLock], rounds: u64) {
 }
 
 on_both_stores! {
-    fn all_are_taken_and_all_are_released(world: &World) {
-        let client = world.client();
+    fn all_are_taken_and_all_are_released(setup: &TestStore) {
+        let client = setup.client();
         let guard = over(&client, &locks(&client, &["c", "a", "b"])).lock().unwrap();
         assert_eq!(guard.names(), ["a", "b", "c"]);
         assert!(guard.is_held() && guard.check().is_ok());
-        assert!(["a", "b", "c"].iter().all(|name| world.is_there(name)));
+        assert!(["a", "b", "c"].iter().all(|name| setup.is_there(name)));
         let left = guard.remaining();
         assert!(left > LEASE * 9 / 10 && left < LEASE, "{left:?}");
         guard.unlock().unwrap();
-        assert!(!["a", "b", "c"].iter().any(|name| world.is_there(name)));
+        assert!(!["a", "b", "c"].iter().any(|name| setup.is_there(name)));
     }
 
-    fn nothing_is_left_of_a_try_that_failed(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn nothing_is_left_of_a_try_that_failed(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let _held = rival.lock("b").lock().unwrap();
         let both = over(&client, &locks(&client, &["a", "b", "c"]));
         let wait = Duration::from_millis(700);
@@ -95,14 +95,14 @@ on_both_stores! {
                 assert_eq!(client.stats().held, 0);
                 let is_released = client.stats().queued_releases == 0;
                 settle(&client);
-                assert!(!world.is_there("a") && !world.is_there("c"));
+                assert!(!setup.is_there("a") && !setup.is_there("c"));
                 is_released
             });
         }
     }
 
-    fn one_of_them_alone_excludes_all_of_them_and_is_excluded(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn one_of_them_alone_excludes_all_of_them_and_is_excluded(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let guard = over(&client, &locks(&client, &["a", "b"])).lock().unwrap();
         assert!(rival.lock("a").try_lock().unwrap().is_none());
         assert!(rival.lock("b").try_lock().unwrap().is_none());
@@ -111,8 +111,8 @@ on_both_stores! {
         assert!(rival.lock("a").try_lock().unwrap().is_some());
     }
 
-    fn threads_that_name_the_same_locks_in_any_order_all_get_them(world: &World) {
-        let (one, other) = (world.client(), world.client());
+    fn threads_that_name_the_same_locks_in_any_order_all_get_them(setup: &TestStore) {
+        let (one, other) = (setup.client(), setup.client());
         let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "a", "c"]];
         let all: Vec<MultiLock> = [&one, &other]
             .iter()
@@ -122,8 +122,8 @@ on_both_stores! {
         assert_eq!((one.stats().held, other.stats().held), (0, 0));
     }
 
-    fn waiting_for_one_lock_does_not_keep_the_others(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn waiting_for_one_lock_does_not_keep_the_others(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let held = rival.lock("b").lock().unwrap();
         let both = over(&client, &locks(&client, &["a", "b"]));
         thread::scope(|scope| {
@@ -141,29 +141,29 @@ on_both_stores! {
                 drop(free);
                 pause(Duration::from_millis(150));
             }
-            assert!(!world.is_there("a"), "it is not held while another is waited for");
+            assert!(!setup.is_there("a"), "it is not held while another is waited for");
             drop(held);
             has_got.recv_timeout(Duration::from_millis(800)).unwrap();
             waiter.join().unwrap();
         });
     }
 
-    fn a_thread_nests_all_of_them(world: &World) {
-        let client = world.client();
+    fn a_thread_nests_all_of_them(setup: &TestStore) {
+        let client = setup.client();
         let both = over(&client, &locks(&client, &["a", "b"]));
         let outer = both.lock().unwrap();
         let inner = both.try_lock().unwrap().unwrap();
         assert_eq!(client.lock("a").hold_count(), 2);
         assert!(both.is_held_by_current_thread());
         inner.unlock().unwrap();
-        assert!(outer.is_held() && world.is_there("a"));
+        assert!(outer.is_held() && setup.is_there("a"));
         outer.unlock().unwrap();
-        assert!(!world.is_there("a") && !world.is_there("b"));
+        assert!(!setup.is_there("a") && !setup.is_there("b"));
         assert!(!both.is_held_by_current_thread());
     }
 
-    fn a_lock_that_is_named_twice_is_taken_once(world: &World) {
-        let client = world.client();
+    fn a_lock_that_is_named_twice_is_taken_once(setup: &TestStore) {
+        let client = setup.client();
         let simple = client.simple_lock("s");
         let twice = client.multi_lock(&[&client.lock("a"), &simple, &client.lock("a"), &simple]);
         let guard = twice.lock().unwrap();
@@ -173,8 +173,8 @@ on_both_stores! {
         assert!(!client.lock("a").is_locked().unwrap() && !simple.is_locked().unwrap());
     }
 
-    fn locks_of_every_kind_may_be_among_them(world: &World) {
-        let client = world.client();
+    fn locks_of_every_kind_may_be_among_them(setup: &TestStore) {
+        let client = setup.client();
         let (fenced, spin) = (client.fenced_lock("f"), client.spin_lock("p"));
         let owned = client.lock("o").with_owner("task");
         let all = client.multi_lock(&[&spin, &owned, &client.simple_lock("s"), &fenced]);
@@ -185,8 +185,8 @@ on_both_stores! {
         assert_eq!(client.lock("o").hold_count(), 0, "its owner holds it, and not the thread");
     }
 
-    fn all_of_one_owner_are_released_by_another_thread(world: &World) {
-        let client = world.client();
+    fn all_of_one_owner_are_released_by_another_thread(setup: &TestStore) {
+        let client = setup.client();
         let all = locks(&client, &["a", "b"]);
         let owned = over(&client, &all).with_owner("task");
         let guard = owned.lock().unwrap();
@@ -200,8 +200,8 @@ on_both_stores! {
         assert!(all.iter().all(|lock| !lock.is_locked().unwrap()));
     }
 
-    fn only_the_first_loss_is_reported(world: &World) {
-        let client = world.client();
+    fn only_the_first_loss_is_reported(setup: &TestStore) {
+        let client = setup.client();
         let all = locks(&client, &["a", "b", "c"]);
         let guard = over(&client, &all).lock().unwrap();
         let told = guard.lost().clone();
@@ -216,19 +216,19 @@ on_both_stores! {
         let _forced = all[0].force_unlock().unwrap();
         assert_eq!(guard.unlock().map_err(|error| matches!(error, Error::Lost { .. })), Err(true));
         assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
-        wait_until("what was not lost is released", SOON, || !world.is_there("c"));
+        wait_until("what was not lost is released", SOON, || !setup.is_there("c"));
     }
 
-    fn a_release_is_no_loss(world: &World) {
-        let client = world.client();
+    fn a_release_is_no_loss(setup: &TestStore) {
+        let client = setup.client();
         let guard = over(&client, &locks(&client, &["a", "b"])).lock().unwrap();
         let told = guard.lost().clone();
         guard.unlock().unwrap();
         assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
     }
 
-    fn a_cancelled_wait_leaves_nothing(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn a_cancelled_wait_leaves_nothing(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let _held = rival.lock("b").lock().unwrap();
         let both = over(&client, &locks(&client, &["a", "b"]));
         let (cancel, cancelled) = bounded(1);
@@ -239,11 +239,11 @@ on_both_stores! {
             let error = waiter.join().unwrap().unwrap_err();
             assert!(matches!(error, Error::Cancelled { .. }), "{error}");
         });
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn d11_rounds_that_failed_do_not_multiply_the_lease(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn d11_rounds_that_failed_do_not_multiply_the_lease(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let lease = Duration::from_secs(10);
         let both = over(&client, &locks(&client, &["a", "b"])).with_lease(lease);
         for _ in 0..3 {
@@ -252,7 +252,7 @@ on_both_stores! {
                 let waiter = scope.spawn(|| {
                     let guard = both.lock().unwrap();
                     for name in ["a", "b"] {
-                        let left = world.time_to_live(name).unwrap();
+                        let left = setup.time_to_live(name).unwrap();
                         assert!(left <= lease && left > lease / 2, "{left:?}");
                     }
                     assert!(guard.remaining() < lease);
@@ -265,8 +265,8 @@ on_both_stores! {
         }
     }
 
-    fn wrong_lists_are_errors_and_nothing_is_taken(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn wrong_lists_are_errors_and_nothing_is_taken(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let wrong = |multi_lock: MultiLock| {
             let error = multi_lock.try_lock_for(Duration::from_secs(1)).unwrap_err();
             assert_eq!(multi_lock.try_lock().unwrap_err(), error);
@@ -281,30 +281,30 @@ on_both_stores! {
         assert!(matches!(error, Error::InvalidSetting { .. }), "{error}");
         let short = over(&client, &locks(&client, &["a", "b"])).with_lease(Duration::from_millis(1));
         assert!(matches!(wrong(short), Error::InvalidLease { .. }));
-        world.put_text("z");
+        setup.put_text("z");
         assert!(matches!(wrong(over(&client, &locks(&client, &["a", "z"]))), Error::WrongType { .. }));
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn a_shut_down_client_among_them_leaves_nothing_of_the_others(world: &World) {
-        let (client, gone) = (world.client(), world.client());
+    fn a_shut_down_client_among_them_leaves_nothing_of_the_others(setup: &TestStore) {
+        let (client, gone) = (setup.client(), setup.client());
         let both = client.multi_lock(&[&client.lock("a"), &gone.lock("b")]);
         gone.shutdown(SOON);
         assert_eq!(both.lock().unwrap_err(), Error::Shutdown);
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn a_shutdown_counts_each_of_its_locks_as_released(world: &World) {
+    fn a_shutdown_counts_each_of_its_locks_as_released(setup: &TestStore) {
         let names: Vec<String> = (0..50).map(|number| format!("{number:02}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for _ in 0..20 {
-            let client = world.client();
+            let client = setup.client();
             let guard = over(&client, &locks(&client, &names)).lock().unwrap();
             let report = client.shutdown(SOON);
             assert_eq!((report.released, report.unreleased), (names.len(), Vec::new()));
             assert_eq!(guard.lost().try_recv(), Ok(LostReason::Shutdown));
             assert_eq!(client.stats().lost, 0);
-            assert!(names.iter().all(|name| !world.is_there(name)));
+            assert!(names.iter().all(|name| !setup.is_there(name)));
         }
     }
 }
@@ -369,17 +369,18 @@ fn waiting_for_a_missing_lock_asks_the_server_seldom() {
 #[test]
 fn member_expired_before_last_grant_fails_multi_acquire() {
     // The server's own address must come before that of the proxy before it.
-    let in_order =
-        |world: &crate::common::World| world.server.address().port() < world.proxy.address().port();
-    let world = std::iter::repeat_with(crate::common::World::new).find(in_order).unwrap();
+    let in_order = |setup: &crate::common::ProxiedServer| {
+        setup.server.address().port() < setup.proxy.address().port()
+    };
+    let setup = std::iter::repeat_with(crate::common::ProxiedServer::new).find(in_order).unwrap();
     let short = Duration::from_millis(100);
-    let locks = [world.rival().lock("a").with_lease(short), world.patient().lock("b")];
-    world.on(Script::Acquire, "b", Fault::DelayRequest(short * 3));
-    let error = over(&world.rival(), &locks).try_lock().unwrap_err();
+    let locks = [setup.rival().lock("a").with_lease(short), setup.patient().lock("b")];
+    setup.on(Script::Acquire, "b", Fault::DelayRequest(short * 3));
+    let error = over(&setup.rival(), &locks).try_lock().unwrap_err();
     let expired = lost("a", LostReason::Expired);
     assert_eq!(error, expired);
-    world.wait_until_gone("a");
-    world.wait_until_gone("b");
+    setup.wait_until_gone("a");
+    setup.wait_until_gone("b");
 }
 
 #[test]
@@ -447,15 +448,15 @@ fn a_server_that_hangs_does_not_keep_the_locks_of_another() {
 
 #[test]
 fn when_one_lock_is_lost_the_others_are_released() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let all = locks(&client, &["a", "b", "c"]);
     let (outer, inner) = (over(&client, &all).lock().unwrap(), over(&client, &all).lock().unwrap());
     // Nested in the others' hold, and good without them.
     let alone = all[2].lock().unwrap();
-    world.memory.delete("b");
-    world.clock.advance(LEASE);
-    wait_until("what was not lost is released", SOON, || world.memory.fields("a").is_empty());
+    setup.memory.delete("b");
+    setup.clock.advance(LEASE);
+    wait_until("what was not lost is released", SOON, || setup.memory.fields("a").is_empty());
     assert_eq!(client.stats().held, 1);
     let lost = lost("b", LostReason::Deleted);
     for guard in [&outer, &inner] {
@@ -464,14 +465,14 @@ fn when_one_lock_is_lost_the_others_are_released() {
         assert_eq!(guard.check(), lost.clone());
         assert_eq!(guard.names(), ["a", "b", "c"]);
     }
-    let rival = world.client().lock("a").try_lock().unwrap();
+    let rival = setup.client().lock("a").try_lock().unwrap();
     assert!(rival.is_some());
     assert_eq!(inner.unlock(), lost.clone());
     assert_eq!(outer.unlock(), lost);
-    world.clock.advance(LEASE * 3);
+    setup.clock.advance(LEASE * 3);
     assert!(alone.is_held() && rival.unwrap().is_held());
     alone.unlock().unwrap();
-    assert!(world.memory.fields("c").is_empty());
+    assert!(setup.memory.fields("c").is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, now, timed};
+use crate::common::{ProxiedServer, SLACK, SOON, Script, TIMEOUT, built, now, timed};
 use crossbeam_channel::bounded;
 use wheellock::{AnyLock, Backoff, Client, Error, Lock, MultiGuard, MultiLock, Wait};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
@@ -177,15 +177,15 @@ fn conflicting_lock_kinds_on_same_key_fail_without_waiting() {
 
 #[test]
 fn to_write_and_read_one_key_of_a_slow_server_is_no_upgrade() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let both = client.read_write_lock("a");
     let all = client.multi_lock(&[&both.read_lock(), &both.write_lock()]);
     drop(all.lock().unwrap());
     let script = include_str!("../../src/ops/scripts/read_acquire.lua");
-    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
+    let hash = setup.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     let reads = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
-    let slow = world.proxy.on(reads, Fault::DelayReply(Duration::from_millis(400)));
+    let slow = setup.proxy.on(reads, Fault::DelayReply(Duration::from_millis(400)));
     let guard = all.lock().unwrap();
     slow.wait_for_hit(SOON);
     assert!(guard.is_held());
@@ -193,12 +193,12 @@ fn to_write_and_read_one_key_of_a_slow_server_is_no_upgrade() {
 
 #[test]
 fn many_locks_of_a_slow_server_are_acquired() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let all = over(&client, &["a", "b", "c", "d", "e"].map(|name| client.lock(name)));
     for _ in 0..1000 {
-        let acquires = world.is_any(Script::Acquire);
-        world.proxy.on(acquires, Fault::DelayReply(Duration::from_millis(45)));
+        let acquires = setup.is_any(Script::Acquire);
+        setup.proxy.on(acquires, Fault::DelayReply(Duration::from_millis(45)));
     }
     assert!(all.try_lock_for(SOON).unwrap().is_some());
 }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::expected::lost;
-use crate::common::stores::{World, on_both_stores};
-use crate::common::{SLACK, SOON, Script, World as ProxyWorld, built, pause, settle, timed};
+use crate::common::stores::{TestStore, on_both_stores};
+use crate::common::{ProxiedServer, SLACK, SOON, Script, built, pause, settle, timed};
 use wheellock::{Backoff, Client, Error, LostReason, Memory, MultiGuard, OwnedGuard, Wait};
 use wheellock_fixture::{Aim, Fault, Request, Server, wait_until};
 
@@ -20,20 +20,20 @@ fn names(count: usize) -> Vec<String> {
 }
 
 on_both_stores! {
-    fn all_are_held_or_none(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn all_are_held_or_none(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let names = names(40);
         let many = client.lock_many(&names);
         let guard = many.try_lock().unwrap().unwrap();
-        assert!(guard.is_held() && names.iter().all(|name| world.is_there(name)));
+        assert!(guard.is_held() && names.iter().all(|name| setup.is_there(name)));
         assert!(rival.lock_many(&names[39..]).try_lock().unwrap().is_none());
         guard.unlock().unwrap();
-        assert!(!names.iter().any(|name| world.is_there(name)));
+        assert!(!names.iter().any(|name| setup.is_there(name)));
 
         let busy = rival.lock(&names[17]).lock().unwrap();
         assert!(many.try_lock().unwrap().is_none());
         settle(&client);
-        assert_eq!(names.iter().filter(|name| world.is_there(name)).count(), 1);
+        assert_eq!(names.iter().filter(|name| setup.is_there(name)).count(), 1);
         assert_eq!(client.stats().held, 0);
 
         let guard = many.available().unwrap().unwrap();
@@ -44,18 +44,18 @@ on_both_stores! {
         drop(many.try_lock().unwrap().unwrap());
         drop(many.try_lock().unwrap().unwrap());
         settle(&client);
-        assert!(!names.iter().any(|name| world.is_there(name)));
+        assert!(!names.iter().any(|name| setup.is_there(name)));
         assert_eq!(client.stats().lost, 0);
     }
 
-    fn none_is_available(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn none_is_available(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let _guard = rival.lock_many(&["a", "b"]).lock().unwrap();
         assert!(client.lock_many(&["a", "b"]).available().unwrap().is_none());
     }
 
-    fn a_waiter_gets_all_when_the_busy_lock_is_released(world: &World) {
-        let (client, rival) = (world.client(), world.client());
+    fn a_waiter_gets_all_when_the_busy_lock_is_released(setup: &TestStore) {
+        let (client, rival) = (setup.client(), setup.client());
         let names = names(12);
         let busy = rival.lock(&names[5]).sendable().lock().unwrap();
         thread::scope(|scope| {
@@ -65,49 +65,49 @@ on_both_stores! {
             });
             wait_until("it waits", SOON, || client.stats().waiters == 1);
             wait_until("it holds nothing", SOON, || {
-                names.iter().filter(|name| world.is_there(name)).count() == 1
+                names.iter().filter(|name| setup.is_there(name)).count() == 1
             });
             busy.unlock().unwrap();
             assert_eq!(waiter.join().unwrap(), 12);
         });
     }
 
-    fn a_nested_acquire_has_the_locks_once_more(world: &World) {
-        let client = world.client();
+    fn a_nested_acquire_has_the_locks_once_more(setup: &TestStore) {
+        let client = setup.client();
         let one = client.lock("b").lock().unwrap();
         let guard = client.lock_many(&["c", "a", "b", "a"]).lock().unwrap();
         assert_eq!(guard.names(), ["a", "b", "c"]);
         let inner = client.lock_many(&["a", "b"]).try_lock().unwrap().unwrap();
         inner.unlock().unwrap();
         guard.unlock().unwrap();
-        assert!(world.is_there("b") && !world.is_there("a") && !world.is_there("c"));
+        assert!(setup.is_there("b") && !setup.is_there("a") && !setup.is_there("c"));
         one.unlock().unwrap();
-        assert!(!world.is_there("b"));
+        assert!(!setup.is_there("b"));
     }
 
-    fn the_loss_of_one_is_the_loss_of_all(world: &World) {
-        let client = world.client();
+    fn the_loss_of_one_is_the_loss_of_all(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.lock_many(&names(9)).with_lease(LEASE).lock().unwrap();
-        world.delete("many:4");
+        setup.delete("many:4");
         assert_eq!(guard.unlock().unwrap_err(), lost("many:4", LostReason::Deleted));
         settle(&client);
-        assert!(!names(9).iter().any(|name| world.is_there(name)));
+        assert!(!names(9).iter().any(|name| setup.is_there(name)));
     }
 }
 
 #[test]
 fn no_lock_is_left_behind_after_an_acquire_without_an_answer() {
     for fault in [Fault::SwallowReply, Fault::SwallowRequest, Fault::CutReplyAfter(1)] {
-        let world = ProxyWorld::new();
-        let client = world.client();
+        let setup = ProxiedServer::new();
+        let client = setup.client();
         let is_ours = |request: &Request| {
             request.name().starts_with("EVAL") && request.arguments.contains(&b"many:0".to_vec())
         };
-        let aim = world.proxy.on(is_ours, fault);
+        let aim = setup.proxy.on(is_ours, fault);
         // The next attempt may succeed.
         let _outcome = client.lock_many(&names(9)).with_lease(LEASE).try_lock().map(drop);
         assert_eq!(aim.hits(), 1);
-        let is_there = |name: &String| world.server.command(&["EXISTS", name]).integer() == 1;
+        let is_there = |name: &String| setup.server.command(&["EXISTS", name]).integer() == 1;
         wait_until("nothing is left", SOON, || !names(9).iter().any(is_there));
     }
 }
@@ -115,19 +115,19 @@ fn no_lock_is_left_behind_after_an_acquire_without_an_answer() {
 #[test]
 fn a_release_without_an_answer_is_sent_again() {
     for drops in [false, true] {
-        let world = ProxyWorld::new();
-        let client = world.retrying();
+        let setup = ProxiedServer::new();
+        let client = setup.retrying();
         let guard = client.lock_many(&names(9)).lock().unwrap();
         let is_ours = |request: &Request| {
             request.name().starts_with("EVAL") && request.arguments.contains(&b"many:0".to_vec())
         };
-        world.proxy.on(is_ours, Fault::DropRequest);
+        setup.proxy.on(is_ours, Fault::DropRequest);
         if drops {
             drop(guard);
         } else {
             guard.unlock().unwrap();
         }
-        let is_there = |name: &String| world.server.command(&["EXISTS", name]).integer() == 1;
+        let is_there = |name: &String| setup.server.command(&["EXISTS", name]).integer() == 1;
         wait_until("nothing is left", SOON, || !names(9).iter().any(is_there));
         assert_eq!(client.stats().lost, 0);
     }
@@ -135,16 +135,16 @@ fn a_release_without_an_answer_is_sent_again() {
 
 #[test]
 fn ten_requests_acquire_ten_thousand_locks_and_ten_release_them() {
-    let world = ProxyWorld::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     // Loads the scripts.
     client.lock_many(&["x", "y"]).lock().unwrap().unlock().unwrap();
     let is_ours = |request: &Request| {
         let names_one = |argument: &Vec<u8>| argument.starts_with(b"many:");
         request.name().starts_with("EVAL") && request.arguments.iter().any(names_one)
     };
-    let sent = world.proxy.on(is_ours, Fault::PassOn).always();
-    let keys = || world.server.command(&["KEYS", "many:*"]).array().len();
+    let sent = setup.proxy.on(is_ours, Fault::PassOn).always();
+    let keys = || setup.server.command(&["KEYS", "many:*"]).array().len();
     // A lease that nobody renews.
     let guard = client.lock_many(&names(10_000)).with_lease(LEASE).lock().unwrap();
     assert_eq!((sent.hits(), keys()), (10, 10_000));
@@ -241,16 +241,16 @@ fn overlapping_lock_many_of_two_clients_is_exclusive_and_ends() {
 #[test]
 fn a_break_in_the_middle_leaves_nothing_behind() {
     for fault in [Fault::ResetBeforeReply, Fault::DropRequest, Fault::SwallowReply] {
-        let world = ProxyWorld::new();
-        let client = world.client();
+        let setup = ProxiedServer::new();
+        let client = setup.client();
         let is_in_the_middle = |request: &Request| {
             request.name().starts_with("EVAL") && request.arguments.contains(&b"many:2500".to_vec())
         };
-        let aim = world.proxy.on(is_in_the_middle, fault);
+        let aim = setup.proxy.on(is_in_the_middle, fault);
         // The next attempt may succeed.
         let _outcome = client.lock_many(&names(5_000)).with_lease(LEASE).try_lock().map(drop);
         assert_eq!(aim.hits(), 1);
-        let size = || world.server.command(&["KEYS", "many:*"]).array().len();
+        let size = || setup.server.command(&["KEYS", "many:*"]).array().len();
         wait_until("nothing is left", SOON, || size() == 0);
         settle(&client);
         assert_eq!(client.stats().held, 0);
@@ -259,29 +259,29 @@ fn a_break_in_the_middle_leaves_nothing_behind() {
 
 #[test]
 fn an_acquire_of_many_batches_ends_with_its_deadline() {
-    let world = ProxyWorld::new();
-    let client = built(world.builder().command_timeout(SOON));
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(SOON));
     let is_in_the_middle = |request: &Request| {
         request.name().starts_with("EVAL") && request.arguments.contains(&b"many:2500".to_vec())
     };
-    let held = world.proxy.on(is_in_the_middle, Fault::HoldReply);
+    let held = setup.proxy.on(is_in_the_middle, Fault::HoldReply);
     let limit = Duration::from_millis(200);
     let (outcome, took) = timed(|| client.lock_many(&names(5_000)).try_lock_for(limit).map(drop));
     assert!(outcome.is_err());
     assert!(took < limit + SLACK, "{took:?}");
     held.deliver();
-    let size = || world.server.command(&["KEYS", "many:*"]).array().len();
+    let size = || setup.server.command(&["KEYS", "many:*"]).array().len();
     wait_until("nothing is left", SOON, || size() == 0);
 }
 
 #[test]
 fn a_release_of_this_client_that_is_on_its_way_is_no_refusal() {
     for all in [true, false] {
-        let world = ProxyWorld::new();
-        let client = world.patient();
+        let setup = ProxiedServer::new();
+        let client = setup.patient();
         client.lock_many(&names(2)).lock().unwrap().unlock().unwrap();
         let guard = client.lock("many:0").sendable().lock().unwrap();
-        let release = world.on(Script::Release, "many:0", Fault::HoldRequest);
+        let release = setup.on(Script::Release, "many:0", Fault::HoldRequest);
         thread::scope(|scope| {
             let released = scope.spawn(|| guard.unlock());
             release.wait_for_hit(SOON);
@@ -289,7 +289,7 @@ fn a_release_of_this_client_that_is_on_its_way_is_no_refusal() {
                 let has = |name: &str| request.arguments.contains(&name.as_bytes().to_vec());
                 request.name().starts_with("EVAL") && has("many:0") && has("many:1")
             };
-            let asked = world.proxy.on(is_ours, Fault::PassOn);
+            let asked = setup.proxy.on(is_ours, Fault::PassOn);
             let many = scope.spawn(|| {
                 let many = client.lock_many(&names(3));
                 let guard = if all { many.try_lock() } else { many.available() };
@@ -305,8 +305,8 @@ fn a_release_of_this_client_that_is_on_its_way_is_no_refusal() {
 
 #[test]
 fn batched_hold_belongs_to_calling_thread_not_to_sender() {
-    let world = ProxyWorld::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     client.lock_many(&names(2)).lock().unwrap().unlock().unwrap();
     let mut sorted = names(5_000);
     sorted.sort();
@@ -315,10 +315,10 @@ fn batched_hold_belongs_to_calling_thread_not_to_sender() {
     let guards: Vec<OwnedGuard> =
         released.iter().map(|name| client.lock(name).sendable().lock().unwrap()).collect();
     let held: Vec<Aim> =
-        released.iter().map(|name| world.on(Script::Release, name, Fault::HoldRequest)).collect();
+        released.iter().map(|name| setup.on(Script::Release, name, Fault::HoldRequest)).collect();
     let is_ours =
         |request: &Request| request.name().starts_with("EVAL") && request.argument(2) == "1000";
-    let asked = world.proxy.on(is_ours, Fault::PassOn).always();
+    let asked = setup.proxy.on(is_ours, Fault::PassOn).always();
     thread::scope(|scope| {
         for guard in guards {
             scope.spawn(|| guard.unlock().unwrap());
@@ -344,12 +344,12 @@ fn batched_hold_belongs_to_calling_thread_not_to_sender() {
 
 #[test]
 fn guard_of_single_lock_from_lock_many_drops_without_waiting() {
-    let world = ProxyWorld::new();
-    let client = world.patient();
-    let rival = world.rival();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
+    let rival = setup.rival();
     let _busy = rival.lock("b").lock().unwrap();
     let guard = client.lock_many(&["a", "b"]).available().unwrap().unwrap();
-    let held = world.on(Script::Release, "a", Fault::HoldReply);
+    let held = setup.on(Script::Release, "a", Fault::HoldReply);
     let ((), took) = timed(|| drop(guard));
     assert!(took < SLACK, "{took:?}");
     held.wait_for_hit(SOON);

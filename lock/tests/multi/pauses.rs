@@ -40,10 +40,10 @@ impl Clock for Telling {
 /// The pause after missing first one of two locks and then the other. Plain locks alone would not
 /// be waited for while one is held.
 fn pause_after_two_rounds() -> Duration {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (parks, parked) = unbounded();
-    let clock = Arc::new(Telling { clock: world.clock.clone(), parks });
-    let (rival, client) = (world.client(), built(world.builder().clock(clock)));
+    let clock = Arc::new(Telling { clock: setup.clock.clone(), parks });
+    let (rival, client) = (setup.client(), built(setup.builder().clock(clock)));
     let [a, b] = ["a", "b"].map(|name| rival.lock(name));
     let both = client
         .multi_lock(&[&client.lock("a"), &client.fenced_lock("b")])
@@ -53,7 +53,7 @@ fn pause_after_two_rounds() -> Duration {
         let held = b.lock().unwrap();
         let waiter = scope.spawn(|| both.lock().map(drop));
         wait_until("it waits for b and holds a", SOON, || waits() && a.is_locked().unwrap());
-        world.clock.advance(Duration::from_millis(100));
+        setup.clock.advance(Duration::from_millis(100));
         wait_until("it waits for b and holds nothing", SOON, || waits() && !a.is_locked().unwrap());
         let other = a.lock().unwrap();
         drop(held);
@@ -61,7 +61,7 @@ fn pause_after_two_rounds() -> Duration {
         let pause = iter::from_fn(|| parked.recv_timeout(SOON).ok()).find(is_it).unwrap();
         assert!(!b.is_locked().unwrap(), "it pauses with nothing held");
         drop(other);
-        world.clock.advance(PAUSE);
+        setup.clock.advance(PAUSE);
         waiter.join().unwrap().unwrap();
         pause
     })

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{SLACK, SOON, Script, TIMEOUT, World, timed, wait_for_a_waiter};
+use crate::common::{ProxiedServer, SLACK, SOON, Script, TIMEOUT, timed, wait_for_a_waiter};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use wheellock::{Client, ClientBuilder, Credentials, Error};
@@ -73,27 +73,27 @@ fn change_password(server: &Server, from: &str, to: &str) {
 
 #[test]
 fn a_new_connection_asks_for_a_changed_password() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let vault = Vault::new("password");
     let client = crate::common::built(
-        vault.opens(world.builder()).command_timeout(SOON).watchdog_lease(Duration::from_secs(6)),
+        vault.opens(setup.builder()).command_timeout(SOON).watchdog_lease(Duration::from_secs(6)),
     );
     let guard = client.lock("a").lock().unwrap();
-    let rival = world.rival();
+    let rival = setup.rival();
     let held = rival.lock("b").lock().unwrap();
     let asked = vault.asked();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| client.lock("b").lock().map(drop));
         wait_for_a_waiter(&client);
         vault.set(Answer::Password("other"));
-        change_password(&world.server, "password", "other");
+        change_password(&setup.server, "password", "other");
         // The callers', the renewals' and the subscription's connection.
         wait_until("all have asked", SOON, || vault.asked() >= asked + 3);
         let renewed = client.stats().renewed;
         wait_until("it is renewed", SOON, || client.stats().renewed > renewed);
         // The rival has no connection any more, and the old password.
         drop(held);
-        drop(world.server.command(&["DEL", "b"]));
+        drop(setup.server.command(&["DEL", "b"]));
         waiter.join().unwrap().unwrap();
     });
     assert!(guard.is_held());
@@ -116,40 +116,40 @@ fn the_callback_replaces_the_credentials_of_the_url() {
 
 #[test]
 fn a_connection_that_lost_its_authentication_is_replaced() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let vault = Vault::new("password");
-    let client = crate::common::built(vault.opens(world.builder().command_timeout(SOON)));
+    let client = crate::common::built(vault.opens(setup.builder().command_timeout(SOON)));
     client.lock("a").lock().unwrap().unlock().unwrap();
-    let (asked, accepted) = (vault.asked(), world.proxy.accepted());
-    let aim = world.on(Script::Acquire, "a", noauth());
+    let (asked, accepted) = (vault.asked(), setup.proxy.accepted());
+    let aim = setup.on(Script::Acquire, "a", noauth());
     client.lock("a").lock().unwrap().unlock().unwrap();
     assert_eq!(aim.hits(), 1);
-    assert_eq!((vault.asked(), world.proxy.accepted()), (asked + 1, accepted + 1));
+    assert_eq!((vault.asked(), setup.proxy.accepted()), (asked + 1, accepted + 1));
 }
 
 #[test]
 fn a_refused_static_password_is_an_error_and_reconnects() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     client.lock("a").lock().unwrap().unlock().unwrap();
-    let accepted = world.proxy.accepted();
-    world.on(Script::Acquire, "a", noauth());
+    let accepted = setup.proxy.accepted();
+    setup.on(Script::Acquire, "a", noauth());
     let (result, took) = timed(|| client.lock("a").try_lock());
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
     assert!(took < TIMEOUT + SLACK, "{took:?}");
     client.lock("a").lock().unwrap().unlock().unwrap();
-    assert_eq!(world.proxy.accepted(), accepted + 1);
+    assert_eq!(setup.proxy.accepted(), accepted + 1);
 }
 
 #[test]
 fn renewals_move_off_a_connection_that_lost_its_authentication() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let vault = Vault::new("password");
     let client =
-        crate::common::built(vault.opens(world.builder()).watchdog_lease(Duration::from_secs(6)));
+        crate::common::built(vault.opens(setup.builder()).watchdog_lease(Duration::from_secs(6)));
     let guard = client.lock("a").lock().unwrap();
-    let aim = world.on(Script::Renew, "a", noauth());
+    let aim = setup.on(Script::Renew, "a", noauth());
     aim.wait_for_hit(SOON);
     wait_until("it is renewed", SOON, || client.stats().renewed > 0);
     assert!(guard.is_held());
@@ -162,14 +162,14 @@ fn renewals_move_off_a_connection_that_lost_its_authentication() {
 
 #[test]
 fn credentials_failure_or_panic_fails_connect_and_is_retried() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     for (answer, reason) in
         [(Answer::Fails, "the vault is sealed"), (Answer::Panics, "it panicked")]
     {
         let vault = Vault::new("password");
         vault.set(answer.clone());
         // Long enough for a panic that prints where it was.
-        let builder = || vault.opens(world.builder()).command_timeout(SOON);
+        let builder = || vault.opens(setup.builder()).command_timeout(SOON);
         let error = builder().build().unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
         assert!(error.to_string().contains(reason) && error.is_retryable(), "{error}");
@@ -179,13 +179,13 @@ fn credentials_failure_or_panic_fails_connect_and_is_retried() {
         let lease = Duration::from_secs(6);
         let client = crate::common::built(builder().watchdog_lease(lease));
         let guard = client.lock("a").lock().unwrap();
-        let rival = world.rival();
+        let rival = setup.rival();
         let held = rival.lock("b").lock().unwrap();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock("b").lock().map(drop));
             wait_for_a_waiter(&client);
             vault.set(answer.clone());
-            world.proxy.cut_all();
+            setup.proxy.cut_all();
             let asked = vault.asked();
             wait_until("it was asked without success", SOON, || vault.asked() >= asked + 3);
             vault.set(Answer::Password("password"));
@@ -201,11 +201,11 @@ fn credentials_failure_or_panic_fails_connect_and_is_retried() {
 
 #[test]
 fn refused_password_is_requested_again_before_call_deadline() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let vault = Vault::new("password");
-    let client = crate::common::built(vault.opens(world.builder()).command_timeout(SOON));
+    let client = crate::common::built(vault.opens(setup.builder()).command_timeout(SOON));
     vault.set(Answer::Password("not yet"));
-    world.proxy.cut_all();
+    setup.proxy.cut_all();
     let asked = vault.asked();
     std::thread::scope(|scope| {
         let call = scope.spawn(|| client.lock("a").lock().map(drop));
@@ -217,9 +217,9 @@ fn refused_password_is_requested_again_before_call_deadline() {
 
 #[test]
 fn hanging_credentials_callback_ends_at_connect_timeout() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let (open, opened) = bounded::<()>(0);
-    let builder = world.builder().credentials(move || {
+    let builder = setup.builder().credentials(move || {
         // Until the test ends.
         assert!(opened.recv().is_err());
         Ok(Credentials::password("password"))

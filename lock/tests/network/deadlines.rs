@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use socket2::{Domain, Socket, Type};
 
-use crate::common::{SOON, Script, World, built, pause, timed};
+use crate::common::{ProxiedServer, SOON, Script, built, pause, timed};
 use crate::impatience::BUSY;
 use wheellock::{Client, ClientBuilder, Error};
 use wheellock_fixture::{Fault, Server, wait_until};
@@ -84,14 +84,14 @@ fn assert_may_have_run(place: &str, calls: &[Ended]) {
     }
 }
 
-/// A world whose client has one connection for calls, and the names of the locks whose acquire has
+/// A server whose client has one connection for calls, and the names of the locks whose acquire has
 /// passed the proxy, in order.
-fn with_one_connection() -> (World, Client, Arc<Mutex<Vec<String>>>) {
-    let world = World::new();
-    let client = built(world.builder().command_timeout(LONG).max_connections(1));
+fn with_one_connection() -> (ProxiedServer, Client, Arc<Mutex<Vec<String>>>) {
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(LONG).max_connections(1));
     let names = Arc::<Mutex<Vec<String>>>::default();
-    let (seen, is_acquire) = (Arc::clone(&names), world.is_any(Script::Acquire));
-    world.proxy.on(
+    let (seen, is_acquire) = (Arc::clone(&names), setup.is_any(Script::Acquire));
+    setup.proxy.on(
         move |request| {
             if is_acquire(request) {
                 seen.lock().push(request.argument(3));
@@ -100,20 +100,20 @@ fn with_one_connection() -> (World, Client, Arc<Mutex<Vec<String>>>) {
         },
         Fault::PassOn,
     );
-    (world, client, names)
+    (setup, client, names)
 }
 
 #[test]
 fn calls_in_the_queue_end_on_time_and_were_not_sent() {
     let _quiet = BUSY.read();
-    let (world, client, names) = with_one_connection();
-    world.server.pause();
+    let (setup, client, names) = with_one_connection();
+    setup.server.pause();
     thread::scope(|scope| {
         let first = scope.spawn(|| client.lock("first").lock().map(drop));
         wait_until("the connection is in use", SOON, || names.lock().len() == 1);
         let step = Duration::from_millis(25);
         let calls = try_all_in_vain(&client, &limits(40, step, step));
-        world.server.resume();
+        setup.server.resume();
         first.join().unwrap().unwrap();
         assert_on_time("queue", &calls);
         assert_not_sent("queue", &calls);
@@ -124,8 +124,8 @@ fn calls_in_the_queue_end_on_time_and_were_not_sent() {
 
 /// The first in the queue writes for the others too, and nobody gets an answer.
 fn end_in_a_batch(place: &str, of_writer: Duration, of_others: &[Duration]) {
-    let (world, client, names) = with_one_connection();
-    let held = world.proxy.on(|request| request.contains("first"), Fault::HoldReply);
+    let (setup, client, names) = with_one_connection();
+    let held = setup.proxy.on(|request| request.contains("first"), Fault::HoldReply);
     let calls = thread::scope(|scope| {
         let first = scope.spawn(|| client.lock("first").is_locked());
         held.wait_for_hit(SOON);
@@ -133,7 +133,7 @@ fn end_in_a_batch(place: &str, of_writer: Duration, of_others: &[Duration]) {
         pause(ROOM);
         let others = scope.spawn(|| try_all_in_vain(&client, of_others));
         pause(ROOM);
-        world.server.pause();
+        setup.server.pause();
         held.deliver();
         assert_eq!(first.join().unwrap(), Ok(false));
         let mut calls = others.join().unwrap();
@@ -141,7 +141,7 @@ fn end_in_a_batch(place: &str, of_writer: Duration, of_others: &[Duration]) {
         calls
     });
     let names = names.lock().clone();
-    world.server.resume();
+    setup.server.resume();
     assert_on_time(place, &calls);
     assert_eq!(names[0], "writer", "{names:?}");
     // Whoever came later than the batch, on a busy machine, was not sent.
@@ -178,13 +178,13 @@ fn calls_end_on_time_while_connecting_and_were_not_sent() {
     assert_on_time("full backlog", &calls);
     assert_not_sent("full backlog", &calls);
 
-    let world = World::new();
-    world.proxy.hang_new_connections(true);
-    let client = lazy(world.builder());
+    let setup = ProxiedServer::new();
+    setup.proxy.hang_new_connections(true);
+    let client = lazy(setup.builder());
     let calls = try_all_in_vain(&client, &limits(20, step, step));
     assert_on_time("handshake without an answer", &calls);
     assert_not_sent("handshake without an answer", &calls);
-    world.proxy.cut_all();
+    setup.proxy.cut_all();
 }
 
 /// An address that accepts no connection: its backlog is full. Ends with the returned value.
@@ -219,10 +219,10 @@ fn calls_at_a_stopped_server_end_on_time() {
 #[test]
 fn calls_with_replies_byte_by_byte_end_on_time_and_may_have_run() {
     let _quiet = BUSY.read();
-    let world = World::new();
-    let client = built(world.builder().command_timeout(LONG));
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(LONG));
     let drip = Fault::DripReply(Duration::from_secs(1));
-    let drips = world.proxy.on(world.is_any(Script::Acquire), drip).always();
+    let drips = setup.proxy.on(setup.is_any(Script::Acquire), drip).always();
     let calls: Vec<Ended> = limits(4, FIRST / 2, FIRST / 2)
         .into_iter()
         .map(|limit| try_in_vain(&client, "one byte a second", limit))

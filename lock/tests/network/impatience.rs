@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
-use crate::common::{SOON, Script, World, built, now, pause, settle};
+use crate::common::{ProxiedServer, SOON, Script, built, now, pause, settle};
 use wheellock::Client;
 use wheellock_fixture::{Fault, Server};
 
@@ -139,10 +139,10 @@ fn assert_that_patient_calls_are_answered(stalls: bool) {
 
 #[test]
 fn a_call_that_gives_up_leaves_its_connection_to_the_next_call() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let give_up = || {
-        let held = world.on(Script::Acquire, "given up", Fault::HoldReply);
+        let held = setup.on(Script::Acquire, "given up", Fault::HoldReply);
         let refused = client.lock("given up").try_lock_for(Duration::from_millis(1));
         assert!(refused.is_err(), "nobody has answered");
         held.wait_for_hit(SOON);

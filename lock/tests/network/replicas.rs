@@ -9,7 +9,8 @@ use crate::common::expected::Expected;
 use crate::common::takings::{KINDS, Kind, left_at, make_semaphores};
 use crate::common::user::{WITH_REPLICAS, rule_with};
 use crate::common::{
-    LIMIT, SLACK, SOON, Script, World, built, limited_user, pause, settle, timed, wait_for_a_waiter,
+    LIMIT, ProxiedServer, SLACK, SOON, Script, built, limited_user, pause, settle, timed,
+    wait_for_a_waiter,
 };
 use wheellock::{Client, ClientBuilder, Error, Lock, Memory, Replicas, Warning};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
@@ -41,9 +42,9 @@ fn is_wait(request: &Request) -> bool {
     request.name() == "WAIT"
 }
 
-/// A world whose user may do what the operations guide says that such a client needs.
-fn world() -> World {
-    World::with(Server::builder().user(&rule_with(&[WITH_REPLICAS])).start())
+/// A server whose user may do what the operations guide says that such a client needs.
+fn setup() -> ProxiedServer {
+    ProxiedServer::with(Server::builder().user(&rule_with(&[WITH_REPLICAS])).start())
 }
 
 fn builder(server: &Server) -> ClientBuilder {
@@ -243,40 +244,40 @@ fn renewals_releases_and_nested_guards_wait_for_no_replica() {
 
 #[test]
 fn failed_write_with_replica_acks_has_unknown_outcome() {
-    let world = world();
+    let setup = setup();
     let attempt = |builder: ClientBuilder| {
-        world.proxy.close_port(false);
+        setup.proxy.close_port(false);
         let client = built(builder);
         wait_until("it has a connection", SOON, || {
             matches!(client.lock("a").try_lock(), Ok(_) | Err(Error::NotReplicated { .. }))
         });
-        world.proxy.close_port(true);
-        world.proxy.reset_all();
-        wait_until("all have ended", SOON, || world.proxy.open_connections() == 0);
+        setup.proxy.close_port(true);
+        setup.proxy.reset_all();
+        wait_until("all have ended", SOON, || setup.proxy.open_connections() == 0);
         // Its connection is gone, so the write fails, and no other is made.
         client.lock("a").try_lock().unwrap_err()
     };
-    let error = attempt(world.builder());
+    let error = attempt(setup.builder());
     assert!(matches!(error, Error::Unreachable { .. }) && !error.is_outcome_unknown(), "{error}");
     // The failed write may have been that of the question alone.
-    let error = attempt(world.builder().replica_acks(1, SHORT));
+    let error = attempt(setup.builder().replica_acks(1, SHORT));
     assert!(error.is_retryable() && error.is_outcome_unknown(), "{error}");
 }
 
 #[test]
 fn wait_is_sent_in_the_same_write_as_the_acquire() {
-    let world = world();
-    let client = built(world.builder().command_timeout(SOON).replica_acks(1, SHORT));
-    let kept = world.on(Script::Acquire, "a", Fault::HoldReply);
+    let setup = setup();
+    let client = built(setup.builder().command_timeout(SOON).replica_acks(1, SHORT));
+    let kept = setup.on(Script::Acquire, "a", Fault::HoldReply);
     thread::scope(|scope| {
         let taking = scope.spawn(|| client.lock("a").try_lock().map(drop));
         kept.wait_for_hit(SOON);
-        wait_until("the server was asked", SOON, || asks(&world.server) == 1);
+        wait_until("the server was asked", SOON, || asks(&setup.server) == 1);
         kept.deliver();
         assert_eq!(taking.join().unwrap(), too_few(1, 0));
     });
     settle(&client);
-    assert!(!world.exists("a"));
+    assert!(!setup.exists("a"));
 }
 
 #[test]
@@ -320,29 +321,29 @@ fn the_wait_for_replicas_ends_with_the_callers() {
 
 #[test]
 fn unacknowledged_grant_is_released_in_background_if_delayed() {
-    let world = world();
-    let client = built(world.builder().command_timeout(PATIENT * 2).replica_acks(1, SHORT));
-    let kept = world.on(Script::Release, "a", Fault::DropRequest);
+    let setup = setup();
+    let client = built(setup.builder().command_timeout(PATIENT * 2).replica_acks(1, SHORT));
+    let kept = setup.on(Script::Release, "a", Fault::DropRequest);
     assert_eq!(client.lock("a").try_lock().map(drop), too_few(1, 0));
     kept.wait_for_hit(SOON);
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     wait_until("it is acknowledged", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
 fn an_answer_about_replicas_that_is_lost_leaves_nothing_either() {
-    let world = world();
-    let _replica = replica_of(&world.server);
+    let setup = setup();
+    let _replica = replica_of(&setup.server);
     // It is a reset that ends the attempt, and not a timeout.
     let timeout = Duration::from_secs(3);
-    let client = built(world.builder().command_timeout(timeout).replica_acks(1, PATIENT));
+    let client = built(setup.builder().command_timeout(timeout).replica_acks(1, PATIENT));
     // One attempt gets no answer; the next finds its own hold, and asks again.
-    let lost = world.proxy.on(is_wait, Fault::ResetBeforeReply);
+    let lost = setup.proxy.on(is_wait, Fault::ResetBeforeReply);
     let guard = client.lock("a").lock().unwrap();
     lost.wait_for_hit(SOON);
-    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+    assert_eq!(setup.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
     guard.unlock().unwrap();
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     wait_until("it is acknowledged", SOON, || client.stats().queued_releases == 0);
 }
 
@@ -369,28 +370,28 @@ fn changes(server: &Server) -> u64 {
 
 #[test]
 fn a_retry_that_finds_its_earlier_grant_waits_for_replicas_too() {
-    let world = world();
-    let replica = replica_of(&world.server);
-    make_semaphores(&world.rival());
+    let setup = setup();
+    let replica = replica_of(&setup.server);
+    make_semaphores(&setup.rival());
     let timeout = Duration::from_secs(3);
     let clients = KINDS.map(|Kind { word, take }| {
         // The server has its script then.
-        assert_eq!(take(&world.rival()), Ok(true), "{word}");
-        let client = built(world.builder().command_timeout(timeout).replica_acks(1, SHORT));
-        let next = || world.proxy.on(|request| request.name() == "EVALSHA", Fault::HoldReply);
+        assert_eq!(take(&setup.rival()), Ok(true), "{word}");
+        let client = built(setup.builder().command_timeout(timeout).replica_acks(1, SHORT));
+        let next = || setup.proxy.on(|request| request.name() == "EVALSHA", Fault::HoldReply);
         replica.pause();
         let first = next();
         thread::scope(|scope| {
             let taking = scope.spawn(|| take(&client));
             first.wait_for_hit(SOON);
             // Nothing has to be written for the sake of its lease.
-            world.server.command(&["EVAL", LENGTHEN, "0"]);
-            let before = changes(&world.server);
+            setup.server.command(&["EVAL", LENGTHEN, "0"]);
+            let before = changes(&setup.server);
             let second = next();
-            world.proxy.cut_all();
+            setup.proxy.cut_all();
             second.wait_for_hit(SOON);
             // A server waits for what the connection wrote, and for nothing else.
-            assert!(changes(&world.server) > before, "{word}: nothing was written");
+            assert!(changes(&setup.server) > before, "{word}: nothing was written");
             second.deliver();
             assert_eq!(taking.join().unwrap().map(drop), too_few(1, 0), "{word}");
         });
@@ -400,7 +401,7 @@ fn a_retry_that_finds_its_earlier_grant_waits_for_replicas_too() {
     // The first try may still arrive, as far as the clients know.
     for client in &clients {
         wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-        assert_nothing_is_left(&world.server, client);
+        assert_nothing_is_left(&setup.server, client);
     }
 }
 
@@ -422,16 +423,16 @@ fn server_without_wait_command_fails_acquire_and_leaves_no_lock() {
     let _held = plain(&forbidden).lock("lock").lock().unwrap();
     assert_eq!((KINDS[0].take)(&client), Ok(false));
 
-    let world = world();
-    make_semaphores(&world.rival());
-    let client = built(world.builder().command_timeout(PATIENT * 2).replica_acks(1, SHORT));
+    let setup = setup();
+    make_semaphores(&setup.rival());
+    let client = built(setup.builder().command_timeout(PATIENT * 2).replica_acks(1, SHORT));
     let unknown = Fault::AnswerInstead(b"-ERR unknown command 'WAIT'\r\n".to_vec());
-    let answered = world.proxy.on(is_wait, unknown);
+    let answered = setup.proxy.on(is_wait, unknown);
     let error = (KINDS[0].take)(&client).unwrap_err();
     answered.wait_for_hit(SOON);
     assert!(matches!(&error, Error::Refused { code, .. } if code == "ERR"), "{error}");
     settle(&client);
-    assert_nothing_is_left(&world.server, &client);
+    assert_nothing_is_left(&setup.server, &client);
 }
 
 #[test]

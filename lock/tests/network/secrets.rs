@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::common::World;
+use crate::common::ProxiedServer;
 use wheellock::{Client, ClientBuilder, Credentials, Error};
 use wheellock_fixture::{Fault, Server};
 
@@ -124,7 +124,7 @@ fn a_client_that_cannot_connect_shows_no_secret() {
 
 #[test]
 fn a_server_error_that_repeats_the_command_shows_no_secret() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let answers = [
         format!("-ERR unknown command 'AUTH', with args beginning with: 'family' '{SECRET}' \r\n"),
         format!("-WRONGPASS {SECRET} is wrong\r\n"),
@@ -132,8 +132,8 @@ fn a_server_error_that_repeats_the_command_shows_no_secret() {
     ];
     for answer in answers {
         let fault = Fault::AnswerInstead(answer.into_bytes());
-        let aim = world.proxy.on(|request| request.name() == "AUTH", fault);
-        let url = format!("redis://family:{IN_URL}@{}/", world.proxy.address());
+        let aim = setup.proxy.on(|request| request.name() == "AUTH", fault);
+        let url = format!("redis://family:{IN_URL}@{}/", setup.proxy.address());
         built(Client::builder().url(&url)).unwrap_err();
         assert_eq!(aim.hits(), 1);
     }
@@ -141,7 +141,7 @@ fn a_server_error_that_repeats_the_command_shows_no_secret() {
 
 #[test]
 fn of_a_server_that_repeats_a_part_of_it() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     // A server cuts off what is long, and writes blanks where lines end.
     let long = format!("{SECRET}{}", "x".repeat(200));
     for (secret, repeated) in
@@ -153,10 +153,10 @@ fn of_a_server_that_repeats_a_part_of_it() {
             let answer =
                 format!("{said}{quote}family{quote}{end}{quote}{repeated}{quote}{end}\r\n");
             let fault = Fault::AnswerInstead(answer.into_bytes());
-            let aim = world.proxy.on(|request| request.name() == "AUTH", fault);
+            let aim = setup.proxy.on(|request| request.name() == "AUTH", fault);
             let given = secret.clone();
             let builder = Client::builder()
-                .url(&world.proxy.url())
+                .url(&setup.proxy.url())
                 .credentials(move || Ok(Credentials::new("family", &given)));
             let error = built(builder).unwrap_err();
             assert!(error.to_string().contains("unknown command"), "{error}");

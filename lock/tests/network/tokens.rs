@@ -14,7 +14,7 @@ use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 use crate::common::slots::cluster;
 use crate::common::user::{RULE, user_url};
-use crate::common::{SOON, World, built, ended, settle, wait_for_a_waiter};
+use crate::common::{ProxiedServer, SOON, built, ended, settle, wait_for_a_waiter};
 
 const LEASE: Duration = Duration::from_secs(3);
 const ROUNDS: u64 = 6;
@@ -123,10 +123,10 @@ fn tokens_that_end_in_a_cluster_fail_no_call_and_lose_no_hold() {
 
 #[test]
 fn a_subscription_that_lost_its_authentication_is_made_again() {
-    let world = World::new();
-    let builder = || Tokens::new().given_to(world.builder().command_timeout(SOON));
+    let setup = ProxiedServer::new();
+    let builder = || Tokens::new().given_to(setup.builder().command_timeout(SOON));
     let client = built(builder().clock(Arc::new(ManualClock::new())));
-    let holder = world.rival();
+    let holder = setup.rival();
     // So that the connection of the messages is there and was authenticated.
     let wake = |name: &str| {
         let guard = holder.lock(name).lock().unwrap();
@@ -139,7 +139,7 @@ fn a_subscription_that_lost_its_authentication_is_made_again() {
     };
     wake("a");
     let subscribes = |request: &Request| request.name() == "SUBSCRIBE";
-    let aim = world.proxy.on(subscribes, Fault::AnswerInstead(NOAUTH.to_vec()));
+    let aim = setup.proxy.on(subscribes, Fault::AnswerInstead(NOAUTH.to_vec()));
     wake("b");
     assert_eq!(aim.hits(), 1);
     assert!(client.warnings().is_empty());
@@ -147,22 +147,22 @@ fn a_subscription_that_lost_its_authentication_is_made_again() {
 
 #[test]
 fn ping_is_retried_on_connection_with_lost_authentication() {
-    let world = World::new();
-    let client = built(Tokens::new().given_to(world.builder().command_timeout(SOON)));
+    let setup = ProxiedServer::new();
+    let client = built(Tokens::new().given_to(setup.builder().command_timeout(SOON)));
     let pings = |request: &Request| request.name() == "PING";
-    let aim = world.proxy.on(pings, Fault::AnswerInstead(NOAUTH.to_vec()));
+    let aim = setup.proxy.on(pings, Fault::AnswerInstead(NOAUTH.to_vec()));
     client.ping().unwrap();
     assert_eq!(aim.hits(), 1);
 }
 
 #[test]
 fn dropped_guard_release_is_retried_after_lost_authentication() {
-    let world = World::new();
-    let client = built(Tokens::new().given_to(world.builder().command_timeout(SOON)));
+    let setup = ProxiedServer::new();
+    let client = built(Tokens::new().given_to(setup.builder().command_timeout(SOON)));
     let guard = client.lock("a").lock().unwrap();
-    let aim = world.on(crate::common::Script::Release, "a", Fault::AnswerInstead(NOAUTH.to_vec()));
+    let aim = setup.on(crate::common::Script::Release, "a", Fault::AnswerInstead(NOAUTH.to_vec()));
     drop(guard);
-    world.wait_until_gone("a");
+    setup.wait_until_gone("a");
     settle(&client);
     assert_eq!((aim.hits(), client.stats().abandoned_releases), (1, 0));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::expected::{Expected, lost};
 use crate::common::is_wrong_type;
-use crate::common::stores::{World, on_both_stores};
+use crate::common::stores::{TestStore, on_both_stores};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use wheellock::{Client, Error, Lock, LockGuard, LostReason};
@@ -15,15 +15,15 @@ const LEASE: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The fields of a hash with their values, in order.
-fn fields(world: &World, key: &str) -> Vec<(String, String)> {
-    let mut fields = world.fields(key);
+fn fields(setup: &TestStore, key: &str) -> Vec<(String, String)> {
+    let mut fields = setup.fields(key);
     fields.sort();
     fields
 }
 
 /// How long a level of a reader's nesting has to live.
-fn level(world: &World, name: &str, owner: &str, number: u32) -> Option<Duration> {
-    world.time_to_live(&format!("{{{name}}}:{owner}:rwlock_timeout:{number}"))
+fn level(setup: &TestStore, name: &str, owner: &str, number: u32) -> Option<Duration> {
+    setup.time_to_live(&format!("{{{name}}}:{owner}:rwlock_timeout:{number}"))
 }
 
 fn read(client: &Client) -> Lock {
@@ -60,32 +60,32 @@ fn is_about(left: Option<Duration>, lease: Duration) -> bool {
 }
 
 on_both_stores! {
-    fn a_read_hold_is_a_mode_a_field_and_a_key_for_its_level(world: &World) {
-        let client = world.client();
+    fn a_read_hold_is_a_mode_a_field_and_a_key_for_its_level(setup: &TestStore) {
+        let client = setup.client();
         let guard = read(&client).lock().unwrap();
-        assert_eq!(fields(world, "a"), hash("read", &[(guard.owner().to_owned(), 1)]));
-        assert!(is_about(world.time_to_live("a"), LEASE));
-        assert!(is_about(level(world, "a", guard.owner(), 1), LEASE));
+        assert_eq!(fields(setup, "a"), hash("read", &[(guard.owner().to_owned(), 1)]));
+        assert!(is_about(setup.time_to_live("a"), LEASE));
+        assert!(is_about(level(setup, "a", guard.owner(), 1), LEASE));
         let owner = guard.owner().to_owned();
         guard.unlock().unwrap();
-        assert_eq!(fields(world, "a"), []);
-        assert_eq!(level(world, "a", &owner, 1), None);
+        assert_eq!(fields(setup, "a"), []);
+        assert_eq!(level(setup, "a", &owner, 1), None);
     }
 
-    fn a_write_hold_is_a_mode_and_a_field_with_an_ending(world: &World) {
-        let client = world.client();
+    fn a_write_hold_is_a_mode_and_a_field_with_an_ending(setup: &TestStore) {
+        let client = setup.client();
         let guard = write(&client).lock().unwrap();
-        assert_eq!(fields(world, "a"), hash("write", &[(writer(&guard), 1)]));
-        assert!(is_about(world.time_to_live("a"), LEASE));
+        assert_eq!(fields(setup, "a"), hash("write", &[(writer(&guard), 1)]));
+        assert!(is_about(setup.time_to_live("a"), LEASE));
         guard.unlock().unwrap();
-        assert_eq!(fields(world, "a"), []);
+        assert_eq!(fields(setup, "a"), []);
     }
 
-    fn readers_share_and_keep_writers_out_until_the_last_has_gone(world: &World) {
-        let (one, other) = (world.client(), world.client());
+    fn readers_share_and_keep_writers_out_until_the_last_has_gone(setup: &TestStore) {
+        let (one, other) = (setup.client(), setup.client());
         let first = read(&one).lock().unwrap();
         let second = read(&other).lock().unwrap();
-        let third = world.client();
+        let third = setup.client();
         assert!(!is_free(&write(&third)));
         first.unlock().unwrap();
         assert!(second.is_held());
@@ -94,8 +94,8 @@ on_both_stores! {
         assert!(is_free(&write(&third)));
     }
 
-    fn a_writer_keeps_readers_and_writers_out(world: &World) {
-        let (one, other) = (world.client(), world.client());
+    fn a_writer_keeps_readers_and_writers_out(setup: &TestStore) {
+        let (one, other) = (setup.client(), setup.client());
         let writing = write(&one).lock().unwrap();
         assert!(!is_free(&write(&other)));
         assert!(!is_free(&read(&other)));
@@ -103,56 +103,56 @@ on_both_stores! {
         assert!(is_free(&read(&other)));
     }
 
-    fn each_level_of_a_readers_nesting_has_a_key(world: &World) {
-        let client = world.client();
+    fn each_level_of_a_readers_nesting_has_a_key(setup: &TestStore) {
+        let client = setup.client();
         let outer = read(&client).lock().unwrap();
         let inner = read(&client).with_lease(HOUR).lock().unwrap();
         assert_eq!(inner.owner(), outer.owner());
-        assert_eq!(fields(world, "a"), hash("read", &[(outer.owner().to_owned(), 2)]));
-        assert!(is_about(level(world, "a", outer.owner(), 1), LEASE));
-        assert!(is_about(level(world, "a", outer.owner(), 2), HOUR));
-        assert!(is_about(world.time_to_live("a"), HOUR));
+        assert_eq!(fields(setup, "a"), hash("read", &[(outer.owner().to_owned(), 2)]));
+        assert!(is_about(level(setup, "a", outer.owner(), 1), LEASE));
+        assert!(is_about(level(setup, "a", outer.owner(), 2), HOUR));
+        assert!(is_about(setup.time_to_live("a"), HOUR));
         let owner = inner.owner().to_owned();
         outer.unlock().unwrap();
         // The guard that is left was granted an hour, and so was the level that is left.
-        assert!(is_about(level(world, "a", &owner, 1), HOUR));
-        assert_eq!(level(world, "a", &owner, 2), None);
+        assert!(is_about(level(setup, "a", &owner, 1), HOUR));
+        assert_eq!(level(setup, "a", &owner, 2), None);
         assert!(inner.is_held());
         inner.unlock().unwrap();
-        assert_eq!(level(world, "a", &owner, 1), None);
+        assert_eq!(level(setup, "a", &owner, 1), None);
     }
 
-    fn d22_a_writers_nesting_does_not_add_leases(world: &World) {
-        let client = world.client();
+    fn d22_a_writers_nesting_does_not_add_leases(setup: &TestStore) {
+        let client = setup.client();
         let guards: Vec<LockGuard> = (0..4).map(|_| write(&client).lock().unwrap()).collect();
-        assert_eq!(fields(world, "a"), hash("write", &[(writer(&guards[0]), 4)]));
-        assert!(is_about(world.time_to_live("a"), LEASE));
+        assert_eq!(fields(setup, "a"), hash("write", &[(writer(&guards[0]), 4)]));
+        assert!(is_about(setup.time_to_live("a"), LEASE));
     }
 
-    fn d8_a_read_unlock_does_not_shorten_the_writers_time_to_live(world: &World) {
-        let client = world.client();
+    fn d8_a_read_unlock_does_not_shorten_the_writers_time_to_live(setup: &TestStore) {
+        let client = setup.client();
         let writing = write(&client).with_lease(HOUR).lock().unwrap();
         let reading = read(&client).with_lease(LEASE).lock().unwrap();
-        assert!(is_about(world.time_to_live("a"), HOUR));
+        assert!(is_about(setup.time_to_live("a"), HOUR));
         reading.unlock().unwrap();
-        assert!(is_about(world.time_to_live("a"), HOUR));
+        assert!(is_about(setup.time_to_live("a"), HOUR));
         assert!(writing.is_held());
         writing.unlock().unwrap();
     }
 
-    fn a_writer_may_read_and_keeps_reading_after_its_write_unlock(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_writer_may_read_and_keeps_reading_after_its_write_unlock(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let writing = write(&client).with_lease(HOUR).lock().unwrap();
         let reading = read(&client).lock().unwrap();
         assert_eq!(
-            fields(world, "a"),
+            fields(setup, "a"),
             hash("write", &[(writer(&writing), 1), (reading.owner().to_owned(), 1)])
         );
         assert!(!is_free(&read(&other)));
         writing.unlock().unwrap();
-        assert_eq!(fields(world, "a"), hash("read", &[(reading.owner().to_owned(), 1)]));
+        assert_eq!(fields(setup, "a"), hash("read", &[(reading.owner().to_owned(), 1)]));
         // The hour was the writer's.
-        assert!(is_about(world.time_to_live("a"), LEASE));
+        assert!(is_about(setup.time_to_live("a"), LEASE));
         assert!(reading.is_held());
         assert!(is_free(&read(&other)));
         assert!(!is_free(&write(&other)));
@@ -160,8 +160,8 @@ on_both_stores! {
         assert!(is_free(&write(&other)));
     }
 
-    fn second_read_hold_under_a_write_hold_has_its_own_owner(world: &World) {
-        let client = world.client();
+    fn second_read_hold_under_a_write_hold_has_its_own_owner(setup: &TestStore) {
+        let client = setup.client();
         let _writing = write(&client).lock().unwrap();
         let first = read(&client).lock().unwrap();
         let owner = first.owner().to_owned();
@@ -170,8 +170,8 @@ on_both_stores! {
         assert_ne!(second.owner(), owner, "a late release of the first would end the second");
     }
 
-    fn a_reader_that_wants_to_write_gets_an_error_at_once(world: &World) {
-        let client = world.client();
+    fn a_reader_that_wants_to_write_gets_an_error_at_once(setup: &TestStore) {
+        let client = setup.client();
         let reading = read(&client).lock().unwrap();
         let upgrade = Expected::Upgrade("a".to_owned());
         assert_eq!(write(&client).try_lock().map(drop), upgrade);
@@ -182,13 +182,13 @@ on_both_stores! {
         assert!(is_free(&write(&client)));
     }
 
-    fn a_holder_of_both_may_nest_either(world: &World) {
-        let client = world.client();
+    fn a_holder_of_both_may_nest_either(setup: &TestStore) {
+        let client = setup.client();
         let writing = write(&client).lock().unwrap();
         let reading = read(&client).lock().unwrap();
         let again = [write(&client).lock().unwrap(), read(&client).lock().unwrap()];
         let holds = [(writer(&writing), 2), (reading.owner().to_owned(), 2)];
-        assert_eq!(fields(world, "a"), hash("write", &holds));
+        assert_eq!(fields(setup, "a"), hash("write", &holds));
         for guard in again {
             guard.unlock().unwrap();
         }
@@ -199,9 +199,9 @@ on_both_stores! {
     }
 
     fn is_locked_reports_read_holds_and_write_holds_separately(
-        world: &World
+        setup: &TestStore
     ) {
-        let client = world.client();
+        let client = setup.client();
         let locked = || (read(&client).is_locked().unwrap(), write(&client).is_locked().unwrap());
         assert_eq!(locked(), (false, false));
         let writing = write(&client).lock().unwrap();
@@ -214,8 +214,8 @@ on_both_stores! {
         assert_eq!(locked(), (false, false));
     }
 
-    fn a_forced_end_of_reading_ends_every_reader_and_no_writer(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_forced_end_of_reading_ends_every_reader_and_no_writer(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let reading = read(&client).lock().unwrap();
         assert!(!write(&other).force_unlock().unwrap());
         assert!(reading.is_held());
@@ -230,18 +230,18 @@ on_both_stores! {
         reading.unlock().unwrap();
     }
 
-    fn a_forced_end_of_writing_ends_what_the_writer_reads_too(world: &World) {
-        let client = world.client();
+    fn a_forced_end_of_writing_ends_what_the_writer_reads_too(setup: &TestStore) {
+        let client = setup.client();
         let writing = write(&client).lock().unwrap();
         let reading = read(&client).lock().unwrap();
         assert!(write(&client).force_unlock().unwrap());
         assert_eq!(writing.lost().try_recv(), Ok(LostReason::Deleted));
         assert_eq!(reading.lost().try_recv(), Ok(LostReason::Deleted));
-        assert_eq!(fields(world, "a"), []);
+        assert_eq!(fields(setup, "a"), []);
     }
 
-    fn a_hold_of_another_kind_under_the_name_excludes(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_hold_of_another_kind_under_the_name_excludes(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let guard = other.lock("a").lock().unwrap();
         assert!(!is_free(&read(&client)));
         assert!(!is_free(&write(&client)));
@@ -250,9 +250,9 @@ on_both_stores! {
         assert!(!is_free(&other.lock("a")));
     }
 
-    fn a_key_that_is_no_lock_is_an_error_and_stays(world: &World) {
-        let client = world.client();
-        world.put_text("a");
+    fn a_key_that_is_no_lock_is_an_error_and_stays(setup: &TestStore) {
+        let client = setup.client();
+        setup.put_text("a");
         for lock in [read(&client), write(&client)] {
             assert!(is_wrong_type(&lock.try_lock().map(drop).unwrap_err(), "a"));
             assert!(is_wrong_type(&lock.is_locked().map(drop).unwrap_err(), "a"));
@@ -261,8 +261,8 @@ on_both_stores! {
         assert!(client.lock("a").is_locked().unwrap());
     }
 
-    fn a_wrong_name_or_lease_is_an_error_of_both_locks(world: &World) {
-        let client = world.client();
+    fn a_wrong_name_or_lease_is_an_error_of_both_locks(setup: &TestStore) {
+        let client = setup.client();
         let nameless = client.read_write_lock("");
         for lock in [nameless.read_lock(), nameless.write_lock()] {
             assert!(matches!(lock.try_lock(), Err(Error::InvalidName { .. })));
@@ -274,45 +274,45 @@ on_both_stores! {
         }
     }
 
-    fn d20_the_unlock_of_a_hold_that_is_gone_says_so(world: &World) {
-        let client = world.client();
+    fn d20_the_unlock_of_a_hold_that_is_gone_says_so(setup: &TestStore) {
+        let client = setup.client();
         for lock in [read(&client), write(&client)] {
             let guard = lock.lock().unwrap();
-            world.delete("a");
+            setup.delete("a");
             let lost = lost("a", LostReason::Deleted);
             assert_eq!(guard.unlock(), lost);
         }
     }
 
-    fn a_reader_that_was_removed_does_not_affect_the_others(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_reader_that_was_removed_does_not_affect_the_others(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let guard = read(&client).lock().unwrap();
-        world.delete("a");
+        setup.delete("a");
         let reading = read(&other).lock().unwrap();
         let lost = lost("a", LostReason::TakenOver);
         assert_eq!(guard.unlock(), lost);
-        assert_eq!(fields(world, "a"), hash("read", &[(reading.owner().to_owned(), 1)]));
+        assert_eq!(fields(setup, "a"), hash("read", &[(reading.owner().to_owned(), 1)]));
         reading.unlock().unwrap();
     }
 
-    fn names_with_braces_are_written_as_redisson_writes_them(world: &World) {
-        let client = world.client();
+    fn names_with_braces_are_written_as_redisson_writes_them(setup: &TestStore) {
+        let client = setup.client();
         let guard = client.read_write_lock("{b}c").read_lock().lock().unwrap();
         let level = format!("{{b}}c:{}:rwlock_timeout:1", guard.owner());
-        assert!(is_about(world.time_to_live(&level), LEASE));
+        assert!(is_about(setup.time_to_live(&level), LEASE));
     }
 
-    fn in_every_order_of_one_thread_guards_and_server_agree(world: &World) {
-        let cases = if matches!(world, World::Memory(_)) { 300 } else { 60 };
+    fn in_every_order_of_one_thread_guards_and_server_agree(setup: &TestStore) {
+        let cases = if matches!(setup, TestStore::Memory(_)) { 300 } else { 60 };
         let config = Config { cases, source_file: Some(file!()), ..Config::default() };
         TestRunner::new(config)
             .run(&prop::collection::vec(step(), 1..30), |steps| {
-                world.delete("a");
-                let client = world.client();
+                setup.delete("a");
+                let client = setup.client();
                 let mut held = Held::default();
                 for step in &steps {
                     held.perform(&client, *step)?;
-                    held.agrees_with(world)?;
+                    held.agrees_with(setup)?;
                 }
                 Ok(())
             })
@@ -377,21 +377,21 @@ impl Held {
         Ok(())
     }
 
-    fn agrees_with(&self, world: &World) -> Result<(), TestCaseError> {
+    fn agrees_with(&self, setup: &TestStore) -> Result<(), TestCaseError> {
         let count = |guards: &[LockGuard]| u32::try_from(guards.len()).unwrap();
         let mut holds = Vec::new();
         holds.extend(self.reads.first().map(|one| (one.owner().to_owned(), count(&self.reads))));
         holds.extend(self.writes.first().map(|one| (writer(one), count(&self.writes))));
         let mode = if self.writes.is_empty() { "read" } else { "write" };
         let expected = if holds.is_empty() { Vec::new() } else { hash(mode, &holds) };
-        prop_assert_eq!(fields(world, "a"), expected);
-        let left = world.time_to_live("a").unwrap_or_default();
+        prop_assert_eq!(fields(setup, "a"), expected);
+        let left = setup.time_to_live("a").unwrap_or_default();
         for guard in self.reads.iter().chain(&self.writes) {
             prop_assert!(guard.is_held());
             prop_assert!(guard.remaining() <= left, "{guard:?} has {left:?} on the server");
         }
         let Some(reader) = self.reads.first() else { return Ok(()) };
-        let levels = |number| level(world, "a", reader.owner(), number);
+        let levels = |number| level(setup, "a", reader.owner(), number);
         let all: Vec<_> = (1..=count(&self.reads)).map(levels).collect();
         prop_assert!(all.iter().all(Option::is_some), "{all:?}");
         prop_assert_eq!(levels(count(&self.reads) + 1), None);

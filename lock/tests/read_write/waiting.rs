@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::expected;
-use crate::common::{LIMIT, SOON, World, built, ended, now, timed, without_polls};
+use crate::common::{LIMIT, ProxiedServer, SOON, built, ended, now, timed, without_polls};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, Lock, OnDeadlock, SystemClock, Wait};
@@ -227,8 +227,8 @@ fn shutdown_wakes_read_write_waiters_and_releases_holds() {
 }
 
 /// One of the scripts, for the lock `a`.
-fn script(world: &World, source: &str) -> impl Fn(&Request) -> bool + Send + use<> {
-    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(source)]).text();
+fn script(setup: &ProxiedServer, source: &str) -> impl Fn(&Request) -> bool + Send + use<> {
+    let hash = setup.server.command(&["SCRIPT", "LOAD", &crate::common::code(source)]).text();
     move |request| matches!(request.name().as_str(), "EVALSHA") && request.argument(1) == hash
 }
 
@@ -241,59 +241,59 @@ const WRITE_RELEASE: &str = include_str!("../../src/ops/scripts/write_release.lu
 #[test]
 fn an_acquire_whose_reply_is_lost_counts_once() {
     for (source, lock) in [(READ, read as fn(&Client) -> Lock), (WRITE, write)] {
-        let world = World::new();
-        let client = world.patient();
-        let aim = world.proxy.on(script(&world, source), Fault::ResetBeforeReply);
+        let setup = ProxiedServer::new();
+        let client = setup.patient();
+        let aim = setup.proxy.on(script(&setup, source), Fault::ResetBeforeReply);
         let guard = lock(&client).lock().unwrap();
         aim.wait_for_hit(SOON);
-        assert!(world.hash("a").iter().any(|(_, value)| value == "1"), "{:?}", world.hash("a"));
-        assert_eq!(world.hash("a").len(), 2);
+        assert!(setup.hash("a").iter().any(|(_, value)| value == "1"), "{:?}", setup.hash("a"));
+        assert_eq!(setup.hash("a").len(), 2);
         guard.unlock().unwrap();
-        wait_until("nothing is left", SOON, || world.server.size() == 0);
+        wait_until("nothing is left", SOON, || setup.server.size() == 0);
     }
 }
 
 #[test]
 fn a_recount_whose_reply_is_lost_counts_once() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let outer = read(&client).lock().unwrap();
-    let aim = world.proxy.on(script(&world, READ_RECOUNT), Fault::ResetBeforeReply);
+    let aim = setup.proxy.on(script(&setup, READ_RECOUNT), Fault::ResetBeforeReply);
     let inner = read(&client).lock().unwrap();
     aim.wait_for_hit(SOON);
-    assert!(world.hash("a").contains(&(outer.owner().to_owned(), "2".to_owned())));
+    assert!(setup.hash("a").contains(&(outer.owner().to_owned(), "2".to_owned())));
     inner.unlock().unwrap();
     outer.unlock().unwrap();
-    assert_eq!(world.server.size(), 0);
+    assert_eq!(setup.server.size(), 0);
 }
 
 #[test]
 fn a_release_whose_reply_is_lost_was_done() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     for (source, lock) in [(READ_RELEASE, read(&client)), (WRITE_RELEASE, write(&client))] {
         let guard = lock.lock().unwrap();
-        let aim = world.proxy.on(script(&world, source), Fault::ResetBeforeReply);
+        let aim = setup.proxy.on(script(&setup, source), Fault::ResetBeforeReply);
         assert_eq!(guard.unlock(), Ok(()));
         aim.wait_for_hit(SOON);
-        assert!(!world.exists("a"));
+        assert!(!setup.exists("a"));
     }
 }
 
 #[test]
 fn late_read_release_keeps_the_next_read_hold_under_write_hold() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let writing = write(&client).lock().unwrap();
     let first = read(&client).lock().unwrap();
-    let aim = world.proxy.on(script(&world, READ_RELEASE), Fault::HoldRequest);
+    let aim = setup.proxy.on(script(&setup, READ_RELEASE), Fault::HoldRequest);
     first.unlock().unwrap();
     aim.wait_for_hit(SOON);
     let second = read(&client).lock().unwrap();
     drop(aim.deliver());
     writing.unlock().unwrap();
-    assert!(world.hash("a").contains(&(second.owner().to_owned(), "1".to_owned())));
-    assert!(write(&world.rival()).try_lock().unwrap().is_none());
+    assert!(setup.hash("a").contains(&(second.owner().to_owned(), "1".to_owned())));
+    assert!(write(&setup.rival()).try_lock().unwrap().is_none());
     second.unlock().unwrap();
 }
 
@@ -317,12 +317,12 @@ impl Clock for Announcing {
 
 #[test]
 fn a_named_owner_reads_under_a_write_hold_granted_meanwhile() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let (sleeps, asleep) = bounded(1);
     let clock = Arc::new(Announcing(sleeps));
-    let client = built(world.builder().command_timeout(SOON).clock(clock));
+    let client = built(setup.builder().command_timeout(SOON).clock(clock));
     let (reader, writer) = (read(&client).with_owner("task"), write(&client).with_owner("task"));
-    let grant = world.proxy.on(script(&world, WRITE), Fault::HoldReply);
+    let grant = setup.proxy.on(script(&setup, WRITE), Fault::HoldReply);
     thread::scope(|scope| {
         let first = scope.spawn(|| writer.try_lock().unwrap());
         grant.wait_for_hit(SOON);
@@ -341,14 +341,14 @@ fn a_named_owner_reads_under_a_write_hold_granted_meanwhile() {
 
 #[test]
 fn read_acquire_arriving_after_its_release_leaves_no_reader() {
-    let world = World::new();
-    let client = world.retrying();
-    let aim = world.proxy.on(script(&world, READ), Fault::HoldRequest);
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
+    let aim = setup.proxy.on(script(&setup, READ), Fault::HoldRequest);
     let guard = read(&client).lock().unwrap();
     aim.wait_for_hit(SOON);
     guard.unlock().unwrap();
     drop(aim.deliver());
-    wait_until("nothing is left", SOON, || world.server.size() == 0);
+    wait_until("nothing is left", SOON, || setup.server.size() == 0);
 }
 
 #[test]
@@ -373,11 +373,11 @@ fn a_server_without_memory_renews_and_releases_what_is_held() {
 
 #[test]
 fn lock_of_a_vanished_client_is_available_after_its_lease() {
-    let world = World::new();
-    let dead = built(world.builder().watchdog_lease(SECOND));
-    let (reading, rival) = (read(&dead).lock().unwrap(), world.rival());
-    world.proxy.refuse(true);
-    world.proxy.cut_all();
+    let setup = ProxiedServer::new();
+    let dead = built(setup.builder().watchdog_lease(SECOND));
+    let (reading, rival) = (read(&dead).lock().unwrap(), setup.rival());
+    setup.proxy.refuse(true);
+    setup.proxy.cut_all();
     let (guard, took) = timed(|| write(&rival).lock().unwrap());
     assert!(took < SOON, "{took:?}");
     assert!(!reading.is_held());

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::expected::{self, Expected};
-use crate::common::stores::World;
+use crate::common::stores::TestStore;
 use crate::common::{SLACK, SOON, is_wrong_type, timed};
 use crossbeam_channel::bounded;
 use wheellock::{Client, LostReason, RedGuard, RedLock};
@@ -14,28 +14,28 @@ use wheellock_fixture::wait_until;
 
 /// Each function becomes two tests, on three servers of each store.
 macro_rules! on_three_of_both_stores {
-    ($(fn $name:ident($servers:ident: &[World; 3]) $body:block)*) => {
-        $(fn $name($servers: &[World; 3]) $body)*
+    ($(fn $name:ident($servers:ident: &[TestStore; 3]) $body:block)*) => {
+        $(fn $name($servers: &[TestStore; 3]) $body)*
 
         mod in_memory {
             $(#[test] fn $name() {
-                super::$name(&[(); 3].map(|()| super::World::in_memory()));
+                super::$name(&[(); 3].map(|()| super::TestStore::in_memory()));
             })*
         }
 
         mod on_servers {
             $(#[test] fn $name() {
-                super::$name(&[(); 3].map(|()| super::World::on_a_server()));
+                super::$name(&[(); 3].map(|()| super::TestStore::on_a_server()));
             })*
         }
     };
 }
 
-fn clients(servers: &[World; 3]) -> [Client; 3] {
-    servers.each_ref().map(World::client)
+fn clients(servers: &[TestStore; 3]) -> [Client; 3] {
+    servers.each_ref().map(TestStore::client)
 }
 
-fn lock(servers: &[World; 3]) -> RedLock {
+fn lock(servers: &[TestStore; 3]) -> RedLock {
     // All answer here, however busy the machine is.
     Client::red_lock(&clients(servers), "a").with_server_timeout(Duration::from_secs(5))
 }
@@ -47,13 +47,13 @@ fn everywhere<T>(guard: RedGuard<T>) -> RedGuard<T> {
 }
 
 /// How often it is held on each server, as that has it.
-fn counts(servers: &[World; 3]) -> [Vec<String>; 3] {
+fn counts(servers: &[TestStore; 3]) -> [Vec<String>; 3] {
     servers
         .each_ref()
         .map(|server| server.fields("a").into_iter().map(|(_, count)| count).collect())
 }
 
-fn wait_for_nothing_left(servers: &[World]) {
+fn wait_for_nothing_left(servers: &[TestStore]) {
     wait_until("nothing is left", SOON, || {
         servers.iter().all(|server| server.fields("a").is_empty())
     });
@@ -64,7 +64,7 @@ fn lost(reason: LostReason) -> Expected {
 }
 
 on_three_of_both_stores! {
-    fn it_is_one_hold_on_each_server_until_it_is_released(servers: &[World; 3]) {
+    fn it_is_one_hold_on_each_server_until_it_is_released(servers: &[TestStore; 3]) {
         let lock = lock(servers);
         let guard = everywhere(lock.lock().unwrap());
         assert!(guard.is_held() && guard.check().is_ok() && lock.is_held_by_current_thread());
@@ -78,7 +78,7 @@ on_three_of_both_stores! {
         assert!(!lock.is_held_by_current_thread());
     }
 
-    fn a_majority_of_others_keeps_it_out_and_a_minority_does_not(servers: &[World; 3]) {
+    fn a_majority_of_others_keeps_it_out_and_a_minority_does_not(servers: &[TestStore; 3]) {
         let rivals = clients(servers);
         let lock = lock(servers);
         let _first = rivals[0].lock("a").lock().unwrap();
@@ -91,7 +91,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(&servers[2..]);
     }
 
-    fn a_wait_ends_in_time_and_leaves_nothing(servers: &[World; 3]) {
+    fn a_wait_ends_in_time_and_leaves_nothing(servers: &[TestStore; 3]) {
         let guard = everywhere(lock(servers).lock().unwrap());
         let wait = Duration::from_millis(700);
         let (none, took) = timed(|| lock(servers).try_lock_for(wait).unwrap());
@@ -101,7 +101,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(servers);
     }
 
-    fn a_waiter_gets_it_soon_after_its_release(servers: &[World; 3]) {
+    fn a_waiter_gets_it_soon_after_its_release(servers: &[TestStore; 3]) {
         let guard = lock(servers).lock().unwrap();
         thread::scope(|scope| {
             let (got, has_got) = bounded(1);
@@ -122,7 +122,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(servers);
     }
 
-    fn the_same_thread_nests_and_another_does_not(servers: &[World; 3]) {
+    fn the_same_thread_nests_and_another_does_not(servers: &[TestStore; 3]) {
         let lock = lock(servers);
         let outer = everywhere(lock.lock().unwrap());
         let inner = everywhere(lock.try_lock().unwrap().unwrap());
@@ -139,7 +139,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(servers);
     }
 
-    fn that_of_an_owner_is_released_by_another_thread(servers: &[World; 3]) {
+    fn that_of_an_owner_is_released_by_another_thread(servers: &[TestStore; 3]) {
         let lock = lock(servers);
         let owned = lock.clone().with_owner("task");
         let outer = everywhere(owned.lock().unwrap());
@@ -152,7 +152,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(servers);
     }
 
-    fn the_loss_of_the_majority_is_told_and_that_of_one_is_not(servers: &[World; 3]) {
+    fn the_loss_of_the_majority_is_told_and_that_of_one_is_not(servers: &[TestStore; 3]) {
         let clients = clients(servers);
         let guard = everywhere(Client::red_lock(&clients, "a").lock().unwrap());
         clients[0].lock("a").force_unlock().unwrap();
@@ -166,7 +166,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(servers);
     }
 
-    fn with_a_lease_it_ends_by_itself(servers: &[World; 3]) {
+    fn with_a_lease_it_ends_by_itself(servers: &[TestStore; 3]) {
         let lease = Duration::from_secs(2);
         // Without a server timeout of its own, which must not be more than a third of the lease.
         let guard = Client::red_lock(&clients(servers), "a").with_lease(lease).lock().unwrap();
@@ -176,7 +176,7 @@ on_three_of_both_stores! {
         wait_for_nothing_left(servers);
     }
 
-    fn wrong_key_type_is_tolerated_on_a_minority_not_on_a_majority(servers: &[World; 3]) {
+    fn wrong_key_type_is_tolerated_on_a_minority_not_on_a_majority(servers: &[TestStore; 3]) {
         let lock = lock(servers);
         servers[0].put_text("a");
         lock.lock().unwrap().unlock().unwrap();

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::stores::World;
+use crate::common::stores::TestStore;
 use crate::common::{SOON, built, timed};
 use wheellock::{Client, Error, LostReason, ManualClock, Memory, RedGuard};
 use wheellock_fixture::{Server, wait_until};
@@ -22,8 +22,8 @@ fn joined(guard: RedGuard, servers: usize) -> RedGuard {
     guard
 }
 
-fn have_the_new_lease_here_and_on_each_server(servers: &[World; 3]) {
-    let clients = servers.each_ref().map(World::client);
+fn have_the_new_lease_here_and_on_each_server(servers: &[TestStore; 3]) {
+    let clients = servers.each_ref().map(TestStore::client);
     let lock = Client::red_lock(&clients, "a").with_lease(MINUTE);
     let guard = joined(lock.with_server_timeout(SECOND * 5).lock().unwrap(), 3);
     guard.extend(MINUTE * 10).unwrap();
@@ -39,8 +39,8 @@ fn have_the_new_lease_here_and_on_each_server(servers: &[World; 3]) {
     wait_until("nothing is left", SOON, || servers.iter().all(|server| !server.is_there("a")));
 }
 
-fn is_an_error_when_the_majority_is_gone(servers: &[World; 3]) {
-    let clients = servers.each_ref().map(World::client);
+fn is_an_error_when_the_majority_is_gone(servers: &[TestStore; 3]) {
+    let clients = servers.each_ref().map(TestStore::client);
     let lock = Client::red_lock(&clients, "a").with_lease(MINUTE);
     let mut guard = joined(lock.with_server_timeout(SECOND * 5).lock().unwrap(), 3);
     servers[0].delete("a");
@@ -55,22 +55,22 @@ fn is_an_error_when_the_majority_is_gone(servers: &[World; 3]) {
 
 #[test]
 fn extended_locks_have_the_new_lease_in_memory() {
-    have_the_new_lease_here_and_on_each_server(&[(); 3].map(|()| World::in_memory()));
+    have_the_new_lease_here_and_on_each_server(&[(); 3].map(|()| TestStore::in_memory()));
 }
 
 #[test]
 fn extended_locks_have_the_new_lease_on_servers() {
-    have_the_new_lease_here_and_on_each_server(&[(); 3].map(|()| World::on_a_server()));
+    have_the_new_lease_here_and_on_each_server(&[(); 3].map(|()| TestStore::on_a_server()));
 }
 
 #[test]
 fn extending_without_a_majority_is_an_error_in_memory() {
-    is_an_error_when_the_majority_is_gone(&[(); 3].map(|()| World::in_memory()));
+    is_an_error_when_the_majority_is_gone(&[(); 3].map(|()| TestStore::in_memory()));
 }
 
 #[test]
 fn extending_without_a_majority_is_an_error_on_servers() {
-    is_an_error_when_the_majority_is_gone(&[(); 3].map(|()| World::on_a_server()));
+    is_an_error_when_the_majority_is_gone(&[(); 3].map(|()| TestStore::on_a_server()));
 }
 
 #[test]

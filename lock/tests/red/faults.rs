@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use crate::common::{LIMIT, SLACK, SOON, Script, World, built, timed};
+use crate::common::{LIMIT, ProxiedServer, SLACK, SOON, Script, built, timed};
 use crossbeam_channel::{Receiver, bounded};
 use hashed_wheel::Parker;
 use parking_lot::Mutex;
@@ -29,15 +29,15 @@ fn three_with(timeout: Duration) -> (Vec<Server>, Vec<Client>) {
 }
 
 /// Three servers whose next scripts are answered so much later.
-fn far_away(by: Duration, scripts: usize) -> Vec<World> {
-    let worlds: Vec<World> = (0..3).map(|_| World::new()).collect();
-    for world in &worlds {
+fn far_away(by: Duration, scripts: usize) -> Vec<ProxiedServer> {
+    let setups: Vec<ProxiedServer> = (0..3).map(|_| ProxiedServer::new()).collect();
+    for setup in &setups {
         for _ in 0..scripts {
             let any = |request: &Request| request.name() == "EVALSHA";
-            world.proxy.on(any, Fault::DelayReply(by));
+            setup.proxy.on(any, Fault::DelayReply(by));
         }
     }
-    worlds
+    setups
 }
 
 fn is_there(server: &Server, name: &str) -> bool {
@@ -69,19 +69,19 @@ fn idle_connections_that_were_closed_cost_no_try() {
 
 #[test]
 fn refusal_by_own_unreleased_acquire_is_no_contention() {
-    let worlds = [(); 3].map(|()| World::new());
-    let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
+    let setups = [(); 3].map(|()| ProxiedServer::new());
+    let clients: Vec<Client> = setups.iter().map(ProxiedServer::patient).collect();
     let lock = Client::red_lock(&clients, "a");
     // One server is another owner's, so the two others are needed.
-    let other = worlds[1].rival();
+    let other = setups[1].rival();
     let _held = other.lock("a").lock().unwrap();
     // The first attempt ends before the third server's answer has come: a grant.
-    let kept = worlds[2].on(Script::Acquire, "a", Fault::HoldReply);
+    let kept = setups[2].on(Script::Acquire, "a", Fault::HoldReply);
     let first = lock.clone().with_server_timeout(LONG).try_lock();
     assert_eq!(first.map(|guard| guard.is_some()), Ok(false));
     assert_eq!(kept.hits(), 1);
     let second = lock.with_server_timeout(SOON);
-    let asked = worlds[2].on(Script::Acquire, "a", Fault::PassOn);
+    let asked = setups[2].on(Script::Acquire, "a", Fault::PassOn);
     thread::scope(|scope| {
         let tried = scope.spawn(|| second.try_lock().map(|guard| guard.is_some()));
         asked.wait_for_hit(SOON);
@@ -117,8 +117,8 @@ fn concurrent_locks_of_different_names_cause_no_timeout() {
     const NAMES: usize = 50;
     // If they waited for each other, those at the end would wait for twice as long as a server may
     // take.
-    let worlds = far_away(Duration::from_millis(40), 4 * NAMES);
-    let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
+    let setups = far_away(Duration::from_millis(40), 4 * NAMES);
+    let clients: Vec<Client> = setups.iter().map(ProxiedServer::patient).collect();
     let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(1));
     let results: Vec<Result<bool, Error>> = thread::scope(|scope| {
         let call = |number: usize| {
@@ -150,15 +150,15 @@ fn a_timed_wait_ends_in_time_although_a_majority_hangs() {
 
 #[test]
 fn try_cut_off_by_the_deadline_reports_a_held_lock_not_an_error() {
-    let worlds = far_away(Duration::from_millis(100), 1000);
-    let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
+    let setups = far_away(Duration::from_millis(100), 1000);
+    let clients: Vec<Client> = setups.iter().map(ProxiedServer::patient).collect();
     let _held: Vec<_> =
-        worlds.iter().take(2).map(|world| world.rival().lock("a").lock().unwrap()).collect();
+        setups.iter().take(2).map(|setup| setup.rival().lock("a").lock().unwrap()).collect();
     // Longer than any wait, so that it is the deadline that cuts a try off.
     let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(2));
     // The connections are there then.
     assert!(lock.try_lock().unwrap().is_none());
-    worlds[2].wait_until_gone("a");
+    setups[2].wait_until_gone("a");
     for wait in (400..800).step_by(70).map(Duration::from_millis) {
         // A machine that stands still for most of the wait hears nothing of the others.
         wait_until("it hears of the others", SOON * 2, || {

@@ -447,10 +447,11 @@ fn renewal_needs_a_majority() {
 
 #[test]
 fn a_late_grant_joins_or_is_released() {
-    let worlds: Vec<crate::common::World> = (0..3).map(|_| crate::common::World::new()).collect();
-    let clients: Vec<Client> = worlds.iter().map(crate::common::World::patient).collect();
+    let setups: Vec<crate::common::ProxiedServer> =
+        (0..3).map(|_| crate::common::ProxiedServer::new()).collect();
+    let clients: Vec<Client> = setups.iter().map(crate::common::ProxiedServer::patient).collect();
     let lock = Client::red_lock(&clients, "a").with_server_timeout(LIMIT);
-    let held_back = worlds[0].on(Script::Acquire, "a", Fault::HoldReply);
+    let held_back = setups[0].on(Script::Acquire, "a", Fault::HoldReply);
     let guard = lock.lock().unwrap();
     held_back.wait_for_hit(SOON);
     assert_eq!(guard.held_on(), 2);
@@ -458,45 +459,48 @@ fn a_late_grant_joins_or_is_released() {
     let guard = everywhere(guard, 3);
     guard.unlock().unwrap();
 
-    let held_back = worlds[1].on(Script::Acquire, "a", Fault::HoldReply);
+    let held_back = setups[1].on(Script::Acquire, "a", Fault::HoldReply);
     let guard = lock.lock().unwrap();
     held_back.wait_for_hit(SOON);
     guard.unlock().unwrap();
-    assert!(worlds[1].exists("a"));
+    assert!(setups[1].exists("a"));
     held_back.deliver();
-    worlds[1].wait_until_gone("a");
+    setups[1].wait_until_gone("a");
 }
 
 #[test]
 fn late_member_does_not_restore_a_lost_majority() {
-    let worlds: Vec<crate::common::World> = (0..3).map(|_| crate::common::World::new()).collect();
-    let clients: Vec<Client> = worlds.iter().map(crate::common::World::patient).collect();
+    let setups: Vec<crate::common::ProxiedServer> =
+        (0..3).map(|_| crate::common::ProxiedServer::new()).collect();
+    let clients: Vec<Client> = setups.iter().map(crate::common::ProxiedServer::patient).collect();
     let lock = Client::red_lock(&clients, "a").with_server_timeout(LIMIT);
-    let held_back = worlds[0].on(Script::Acquire, "a", Fault::HoldReply);
+    let held_back = setups[0].on(Script::Acquire, "a", Fault::HoldReply);
     let guard = lock.lock().unwrap();
     held_back.wait_for_hit(SOON);
     clients[1].lock("a").force_unlock().unwrap();
     assert!(!guard.is_held());
     held_back.deliver();
-    worlds[0].wait_until_gone("a");
+    setups[0].wait_until_gone("a");
     assert!(!guard.is_held());
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
 }
 
 #[test]
 fn a_majority_that_answers_too_late_is_refused_and_released() {
-    let worlds: Vec<crate::common::World> = (0..3).map(|_| crate::common::World::new()).collect();
-    let client = |world: &crate::common::World| built(world.builder().command_timeout(SOON));
-    let clients: Vec<Client> = worlds.iter().map(client).collect();
+    let setups: Vec<crate::common::ProxiedServer> =
+        (0..3).map(|_| crate::common::ProxiedServer::new()).collect();
+    let client =
+        |setup: &crate::common::ProxiedServer| built(setup.builder().command_timeout(SOON));
+    let clients: Vec<Client> = setups.iter().map(client).collect();
     let timeout = Duration::from_millis(50);
     let lock = Client::red_lock(&clients, "a").with_server_timeout(timeout);
-    for world in &worlds[..2] {
-        world.on(Script::Acquire, "a", Fault::DelayReply(SOON / 4));
+    for setup in &setups[..2] {
+        setup.on(Script::Acquire, "a", Fault::DelayReply(SOON / 4));
     }
     let (result, took) = timed(|| lock.try_lock());
     assert!(result.unwrap_err().is_retryable());
     assert!(took < SOON / 4, "{took:?}");
-    for world in &worlds {
-        world.wait_until_gone("a");
+    for setup in &setups {
+        setup.wait_until_gone("a");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::expected::{self, Expected};
-use crate::common::{SOON, Script, World, built};
+use crate::common::{ProxiedServer, SOON, Script, built};
 use wheellock::{
     Client, ClientBuilder, LockGuard, LostReason, ManualClock, Memory, RedGuard, RedLock,
 };
@@ -292,24 +292,24 @@ fn a_member_is_not_requested_while_its_last_release_is_pending() {
 }
 
 /// Three servers behind proxies, and a lock on them whose time is the test's.
-fn behind_proxies() -> (ManualClock, Vec<World>, Vec<Client>, RedLock) {
+fn behind_proxies() -> (ManualClock, Vec<ProxiedServer>, Vec<Client>, RedLock) {
     let clock = ManualClock::new();
-    let worlds: Vec<World> = (0..3).map(|_| World::new()).collect();
-    let client = |world: &World| {
-        let builder = world.builder().command_timeout(SOON);
+    let setups: Vec<ProxiedServer> = (0..3).map(|_| ProxiedServer::new()).collect();
+    let client = |setup: &ProxiedServer| {
+        let builder = setup.builder().command_timeout(SOON);
         built(builder.clock(Arc::new(clock.clone())))
     };
-    let clients: Vec<Client> = worlds.iter().map(client).collect();
+    let clients: Vec<Client> = setups.iter().map(client).collect();
     let lock = Client::red_lock(&clients, "a");
-    (clock, worlds, clients, lock)
+    (clock, setups, clients, lock)
 }
 
 #[test]
 fn member_held_by_another_client_is_requested_once_per_renewal() {
-    let (clock, worlds, _clients, lock) = behind_proxies();
-    let _theirs = worlds[0].rival().lock("a").lock().unwrap();
+    let (clock, setups, _clients, lock) = behind_proxies();
+    let _theirs = setups[0].rival().lock("a").lock().unwrap();
     // An acquire that finds a lock busy asks how long it is.
-    let asked = || worlds[0].server.command_calls("pttl");
+    let asked = || setups[0].server.command_calls("pttl");
     let before = asked();
     let guard = held(&lock, 2);
     // One by the acquire, and one for each renewal.
@@ -331,32 +331,32 @@ fn member_held_by_another_client_is_requested_once_per_renewal() {
 
 #[test]
 fn a_grant_after_the_guard_is_dropped_is_released() {
-    let (clock, worlds, clients, lock) = behind_proxies();
+    let (clock, setups, clients, lock) = behind_proxies();
     let guard = held(&lock, 3);
     clients[0].lock("a").force_unlock().unwrap();
-    let held_back = worlds[0].on(Script::Acquire, "a", Fault::HoldReply);
+    let held_back = setups[0].on(Script::Acquire, "a", Fault::HoldReply);
     clock.advance(ROUND);
     held_back.wait_for_hit(SOON);
-    assert!(worlds[0].exists("a"));
+    assert!(setups[0].exists("a"));
     guard.unlock().unwrap();
     held_back.deliver();
-    for world in &worlds {
-        world.wait_until_gone("a");
+    for setup in &setups {
+        setup.wait_until_gone("a");
     }
 }
 
 #[test]
 fn a_grant_after_the_majority_is_lost_is_released() {
-    let (clock, worlds, clients, lock) = behind_proxies();
+    let (clock, setups, clients, lock) = behind_proxies();
     let guard = held(&lock, 3);
     clients[0].lock("a").force_unlock().unwrap();
-    let held_back = worlds[0].on(Script::Acquire, "a", Fault::HoldReply);
+    let held_back = setups[0].on(Script::Acquire, "a", Fault::HoldReply);
     clock.advance(ROUND);
     held_back.wait_for_hit(SOON);
     clients[1].lock("a").force_unlock().unwrap();
     held_back.deliver();
-    for world in &worlds {
-        world.wait_until_gone("a");
+    for setup in &setups {
+        setup.wait_until_gone("a");
     }
     assert!(!guard.is_held());
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));

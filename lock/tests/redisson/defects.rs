@@ -41,10 +41,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_both_stores};
-use crate::common::{
-    SLACK, SOON, Script, World as FaultyWorld, built, now, timed, wait_for_a_waiter,
-};
+use crate::common::stores::{TestStore, on_both_stores};
+use crate::common::{ProxiedServer, SLACK, SOON, Script, built, now, timed, wait_for_a_waiter};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, Lock, LostReason, ManualClock, Wait};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
@@ -75,51 +73,51 @@ fn runs_a_script_for(name: &str) -> impl Fn(&Request) -> bool + Send + use<> {
 
 #[test]
 fn d3_the_lease_of_one_hold_is_not_the_lease_of_the_next() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     for lock in nestable(&client) {
         let leased = lock.clone().with_lease(SECOND * 5);
         let ended = leased.lock().unwrap();
         let name = ended.name();
-        assert!(world.time_to_live(&name) <= SECOND * 5, "{name}");
+        assert!(setup.time_to_live(&name) <= SECOND * 5, "{name}");
         // Nobody unlocks it.
-        world.clock.advance(SECOND * 6);
+        setup.clock.advance(SECOND * 6);
         assert!(!ended.is_held(), "{name}");
 
         let watched = lock.lock().unwrap();
-        assert_eq!(world.time_to_live(&name), LEASE, "{name}");
-        world.clock.advance(SECOND * 50);
+        assert_eq!(setup.time_to_live(&name), LEASE, "{name}");
+        setup.clock.advance(SECOND * 50);
         assert!(watched.is_held(), "{name}");
-        assert!(world.time_to_live(&name) >= SECOND * 19, "{name}");
+        assert!(setup.time_to_live(&name) >= SECOND * 19, "{name}");
         drop(ended);
         assert!(watched.is_held(), "{name}: the end of the old hold is not its end");
         watched.unlock().unwrap();
 
         let again = leased.lock().unwrap();
-        assert!(world.time_to_live(&name) <= SECOND * 5, "{name}: nor the other way round");
-        world.clock.advance(SECOND * 6);
+        assert!(setup.time_to_live(&name) <= SECOND * 5, "{name}: nor the other way round");
+        setup.clock.advance(SECOND * 6);
         assert_eq!(again.lost().try_recv(), Ok(LostReason::Expired), "{name}: it is not renewed");
     }
 }
 
 #[test]
 fn d4_nested_lease_does_not_shorten_or_stop_outer_renewal() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     for lock in nestable(&client) {
         let outer = lock.lock().unwrap();
         let name = outer.name();
         let inner = lock.with_lease(SECOND * 5).lock().unwrap();
-        assert_eq!(world.time_to_live(&name), LEASE, "{name}: not shortened");
+        assert_eq!(setup.time_to_live(&name), LEASE, "{name}: not shortened");
         assert!(outer.remaining() > SECOND * 25, "{name}");
-        world.clock.advance(SECOND * 40);
-        assert!(world.time_to_live(&name) >= SECOND * 19, "{name}: renewed beside the inner");
+        setup.clock.advance(SECOND * 40);
+        assert!(setup.time_to_live(&name) >= SECOND * 19, "{name}: renewed beside the inner");
         assert!(outer.is_held() && inner.is_held(), "{name}");
         inner.unlock().unwrap();
-        assert!(world.time_to_live(&name) >= SECOND * 19, "{name}: not shortened at its end");
-        world.clock.advance(SECOND * 100);
+        assert!(setup.time_to_live(&name) >= SECOND * 19, "{name}: not shortened at its end");
+        setup.clock.advance(SECOND * 100);
         assert!(outer.is_held(), "{name}: renewed after the inner");
-        assert!(world.time_to_live(&name) >= SECOND * 19, "{name}");
+        assert!(setup.time_to_live(&name) >= SECOND * 19, "{name}");
         outer.unlock().unwrap();
     }
     assert_eq!(client.stats().lost, 0);
@@ -184,17 +182,17 @@ fn d5_leased_fair_waiter_has_same_deadline_as_watched_waiter() {
 /// Ends a hold in Redisson's manner while the waiter's try is under way, so that the message comes
 /// before its refusal.
 fn wake_before_the_reply(
-    world: &FaultyWorld,
+    setup: &ProxiedServer,
     source: &str,
     channel: &str,
     message: &str,
     lock: impl FnOnce(&Client) -> Lock,
 ) {
-    let client = world.patient();
+    let client = setup.patient();
     // A waiter for something else on the same subscription, which brings its messages in their
     // order.
-    let order = world.rival().lock("order").lock().unwrap();
-    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(source)]).text();
+    let order = setup.rival().lock("order").lock().unwrap();
+    let hash = setup.server.command(&["SCRIPT", "LOAD", &crate::common::code(source)]).text();
     let mut tries = 0;
     let second_try = move |request: &Request| {
         let matches = request.name() == "EVALSHA" && request.argument(1) == hash;
@@ -205,14 +203,14 @@ fn wake_before_the_reply(
     thread::scope(|scope| {
         let in_order = scope.spawn(|| client.lock("order").lock().map(drop));
         wait_for_a_waiter(&client);
-        let held_back = world.proxy.on(second_try, Fault::HoldReply);
+        let held_back = setup.proxy.on(second_try, Fault::HoldReply);
         let wanted = lock(&client);
         let waiting = scope.spawn(move || wanted.lock().map(|guard| (now(), drop(guard)).0));
         // The first try was refused and it listens. The second was refused too, and does not know
         // it yet.
         held_back.wait_for_hit(SOON);
-        world.server.command(&["DEL", "a"]);
-        world.server.command(&["PUBLISH", channel, message]);
+        setup.server.command(&["DEL", "a"]);
+        setup.server.command(&["PUBLISH", channel, message]);
         order.unlock().unwrap();
         in_order.join().unwrap().unwrap();
         let told_at = now();
@@ -224,22 +222,22 @@ fn wake_before_the_reply(
 
 #[test]
 fn d7_a_wake_between_the_reply_and_the_sleep_is_not_lost() {
-    let world = FaultyWorld::new();
-    world.server.command(&["HSET", "a", "java:1", "1"]);
-    world.server.command(&["PEXPIRE", "a", "30000"]);
+    let setup = ProxiedServer::new();
+    setup.server.command(&["HSET", "a", "java:1", "1"]);
+    setup.server.command(&["PEXPIRE", "a", "30000"]);
     let acquire = include_str!("../../src/ops/scripts/acquire.lua");
     let channel = "redisson_lock__channel:{a}";
-    wake_before_the_reply(&world, acquire, channel, "0", |client| client.lock("a"));
+    wake_before_the_reply(&setup, acquire, channel, "0", |client| client.lock("a"));
 }
 
 #[test]
 fn d7_reader_wake_between_reply_and_sleep_is_not_lost() {
-    let world = FaultyWorld::new();
-    world.server.command(&["HSET", "a", "mode", "write", "java:1:write", "1"]);
-    world.server.command(&["PEXPIRE", "a", "30000"]);
+    let setup = ProxiedServer::new();
+    setup.server.command(&["HSET", "a", "mode", "write", "java:1:write", "1"]);
+    setup.server.command(&["PEXPIRE", "a", "30000"]);
     let acquire = include_str!("../../src/ops/scripts/read_acquire.lua");
     let read = |client: &Client| client.read_write_lock("a").read_lock();
-    wake_before_the_reply(&world, acquire, "redisson_rwlock:{a}", "1", read);
+    wake_before_the_reply(&setup, acquire, "redisson_rwlock:{a}", "1", read);
 }
 
 #[test]
@@ -262,21 +260,21 @@ fn d10_fenced_lock_without_expiry_is_busy_and_draws_no_token() {
 }
 
 on_both_stores! {
-    fn d10_the_lease_of_a_fenced_lock_is_kept_to(world: &World) {
-        let client = world.client();
+    fn d10_the_lease_of_a_fenced_lock_is_kept_to(setup: &TestStore) {
+        let client = setup.client();
         let lease = Duration::from_millis(300);
         let guard = client.fenced_lock("a").with_lease(lease).lock().unwrap();
         assert!(guard.token() > 0 && guard.remaining() <= lease);
-        assert!(world.time_to_live("a").unwrap() <= lease);
+        assert!(setup.time_to_live("a").unwrap() <= lease);
         assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Expired));
         let waiting = client.fenced_lock("a").with_lease(LEASE * 2).try_lock_for(SOON).unwrap();
         let next = waiting.unwrap();
         assert!(next.token() > guard.token());
-        assert!(world.time_to_live("a").unwrap() > LEASE);
+        assert!(setup.time_to_live("a").unwrap() > LEASE);
     }
 
-    fn d10_one_try_of_a_fenced_lock_that_is_busy_does_not_wait(world: &World) {
-        let (holder, rival) = (world.client(), world.client());
+    fn d10_one_try_of_a_fenced_lock_that_is_busy_does_not_wait(setup: &TestStore) {
+        let (holder, rival) = (setup.client(), setup.client());
         let guard = holder.fenced_lock("a").lock().unwrap();
         let (tried, took) = timed(|| rival.fenced_lock("a").try_lock());
         assert!(tried.unwrap().is_none());
@@ -285,15 +283,15 @@ on_both_stores! {
         assert!(guard.is_held());
     }
 
-    fn d14_whether_a_lock_is_held_is_asked_of_the_server_each_time(world: &World) {
-        let (holder, other) = (world.client(), world.client());
+    fn d14_whether_a_lock_is_held_is_asked_of_the_server_each_time(setup: &TestStore) {
+        let (holder, other) = (setup.client(), setup.client());
         let [held, seen] = [&holder, &other].map(|client| client.lock("a"));
         for _ in 0..3 {
             let guard = held.lock().unwrap();
             assert!(held.is_locked().unwrap() && seen.is_locked().unwrap());
             assert!(seen.remaining_lease().unwrap().unwrap() > LEASE / 2);
             // Not even its holder answers from what it remembers.
-            world.delete("a");
+            setup.delete("a");
             assert!(!held.is_locked().unwrap() && !seen.is_locked().unwrap());
             assert_eq!(held.remaining_lease().unwrap(), None);
             assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
@@ -344,18 +342,18 @@ fn d14_each_query_is_one_command_at_the_master() {
 
 #[test]
 fn d12_refused_renewal_script_does_not_stop_remaining_renewals() {
-    let world = FaultyWorld::new();
+    let setup = ProxiedServer::new();
     let clock = ManualClock::new();
     // Eight scripts of five keys, of which four are on their way at the same time.
-    let builder = Client::builder().url(&world.proxy.url()).clock(Arc::new(clock.clone()));
+    let builder = Client::builder().url(&setup.proxy.url()).clock(Arc::new(clock.clone()));
     let client = built(builder.renewal_batch(5, 5));
     let guards: Vec<_> =
         (0..40).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
     let refusal = || Fault::AnswerInstead(b"-ERR no\r\n".to_vec());
     // The first of all, with each of the keys that it brings; and again whatever it is cut into.
-    let is_renewal = world.is_any(Script::Renew);
+    let is_renewal = setup.is_any(Script::Renew);
     let mut doomed: Option<Vec<Vec<u8>>> = None;
-    let refused = world
+    let refused = setup
         .proxy
         .on(
             move |request| {
@@ -381,10 +379,10 @@ fn d12_refused_renewal_script_does_not_stop_remaining_renewals() {
 }
 
 /// What is taken and given back, and whether the server has it once and not at all.
-type Turn = fn(&FaultyWorld, &Client, &dyn Fn());
+type TakeAndReturn = fn(&ProxiedServer, &Client, &dyn Fn());
 
 /// Each on servers of its own, at the same time: what has to be waited for are timeouts.
-fn lose_the_replies(turns: &[Turn]) {
+fn lose_the_replies(turns: &[TakeAndReturn]) {
     thread::scope(|scope| {
         for turn in turns {
             scope.spawn(|| lose_the_reply(*turn));
@@ -393,25 +391,25 @@ fn lose_the_replies(turns: &[Turn]) {
 }
 
 /// Takes it twice: the first time the server learns the scripts, the second time the reply is lost.
-fn lose_the_reply(turn: Turn) {
+fn lose_the_reply(turn: TakeAndReturn) {
     for fault in [Fault::SwallowReply, Fault::ResetBeforeReply] {
-        let world = FaultyWorld::new();
-        let client = built(world.builder().command_timeout(SECOND));
-        turn(&world, &client, &|| {});
-        let aimed = |fault: Fault| world.proxy.on(runs_a_script_for("a"), fault);
+        let setup = ProxiedServer::new();
+        let client = built(setup.builder().command_timeout(SECOND));
+        turn(&setup, &client, &|| {});
+        let aimed = |fault: Fault| setup.proxy.on(runs_a_script_for("a"), fault);
         let aim = OnceCell::new();
-        turn(&world, &client, &|| drop(aim.set(aimed(fault.clone()))));
+        turn(&setup, &client, &|| drop(aim.set(aimed(fault.clone()))));
         assert_eq!(aim.get().unwrap().hits(), 1, "{fault:?}");
         wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-        turn(&world, &client, &|| {});
+        turn(&setup, &client, &|| {});
     }
 }
 
 /// Takes a lock and finds its owner once; releases it and finds nothing.
-fn lock_once(world: &FaultyWorld, lock: &Lock, lose: &dyn Fn()) {
+fn lock_once(setup: &ProxiedServer, lock: &Lock, lose: &dyn Fn()) {
     lose();
     let guard = lock.lock().unwrap();
-    let hash = world.hash("a");
+    let hash = setup.hash("a");
     let counts: Vec<&str> = hash
         .iter()
         .filter(|(field, _)| field.starts_with(guard.owner()))
@@ -419,39 +417,39 @@ fn lock_once(world: &FaultyWorld, lock: &Lock, lose: &dyn Fn()) {
         .collect();
     assert_eq!(counts, ["1"], "{hash:?}");
     guard.unlock().unwrap();
-    assert!(!world.exists("a"), "one release is enough");
+    assert!(!setup.exists("a"), "one release is enough");
 }
 
 #[test]
 fn d13_an_acquire_whose_reply_was_lost_counts_once() {
     lose_the_replies(&[
-        |world, client, lose| lock_once(world, &client.lock("a"), lose),
-        |world, client, lose| lock_once(world, &client.fair_lock("a"), lose),
-        |world, client, lose| lock_once(world, &client.non_reentrant_lock("a"), lose),
-        |world, client, lose| lock_once(world, &client.read_write_lock("a").read_lock(), lose),
-        |world, client, lose| lock_once(world, &client.read_write_lock("a").write_lock(), lose),
-        |world, client, lose| {
+        |setup, client, lose| lock_once(setup, &client.lock("a"), lose),
+        |setup, client, lose| lock_once(setup, &client.fair_lock("a"), lose),
+        |setup, client, lose| lock_once(setup, &client.non_reentrant_lock("a"), lose),
+        |setup, client, lose| lock_once(setup, &client.read_write_lock("a").read_lock(), lose),
+        |setup, client, lose| lock_once(setup, &client.read_write_lock("a").write_lock(), lose),
+        |setup, client, lose| {
             lose();
             let guard = client.fenced_lock("a").lock().unwrap();
-            assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+            assert_eq!(setup.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
             assert_eq!(client.fenced_lock("a").last_token().unwrap(), guard.token());
             guard.unlock().unwrap();
-            assert!(!world.exists("a"), "one release is enough");
+            assert!(!setup.exists("a"), "one release is enough");
         },
     ]);
 }
 
 #[test]
 fn d13_a_nested_acquire_whose_reply_was_lost_counts_once() {
-    lose_the_reply(|world, client, lose| {
+    lose_the_reply(|setup, client, lose| {
         let outer = client.lock("a").lock().unwrap();
         lose();
         let inner = client.lock("a").lock().unwrap();
-        assert_eq!(world.count("a"), "2");
+        assert_eq!(setup.count("a"), "2");
         inner.unlock().unwrap();
-        assert_eq!(world.count("a"), "1");
+        assert_eq!(setup.count("a"), "1");
         outer.unlock().unwrap();
-        assert!(!world.exists("a"));
+        assert!(!setup.exists("a"));
     });
 }
 
@@ -481,20 +479,20 @@ fn d13_permits_whose_acquire_lost_its_reply_are_taken_once() {
 
 #[test]
 fn d16_timed_out_expirable_permit_wait_leaves_no_subscription() {
-    let world = FaultyWorld::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let semaphore = client.expirable_semaphore("a");
     semaphore.try_set_permits(1).unwrap();
     let _taken = semaphore.acquire().unwrap();
     let nobody_listens = || {
-        let listeners = world.server.command(&["PUBSUB", "NUMSUB", "redisson_sc:{a}"]);
+        let listeners = setup.server.command(&["PUBSUB", "NUMSUB", "redisson_sc:{a}"]);
         listeners.array()[1].integer() == 0
     };
     let in_vain = || semaphore.try_acquire_for(Duration::from_millis(200)).unwrap().is_none();
     assert!(in_vain());
     wait_until("there is no subscriber", SOON, nobody_listens);
     // Also if the wait ends before the subscription is confirmed.
-    let aim = world.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest).always();
+    let aim = setup.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest).always();
     assert!(in_vain());
     aim.wait_for_hit(SOON);
     aim.withdraw();

@@ -11,7 +11,7 @@ use crate::peer::Peer;
 use crate::shared::{alone, fresh};
 
 /// Three servers, and both sides on all of them.
-struct World {
+struct RedLockServers {
     servers: [Server; 3],
     java: Peer,
     rust: RedLock,
@@ -21,7 +21,7 @@ struct World {
     in_java: String,
 }
 
-impl World {
+impl RedLockServers {
     fn start() -> Self {
         let servers = [Server::start(), Server::start(), Server::start()];
         let name = fresh("red");
@@ -60,20 +60,20 @@ impl World {
 #[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn red_lock_excludes_across_java_and_rust_with_server_majority() {
     let _alone = alone();
-    let world = World::start();
-    world.assert_excludes();
+    let setup = RedLockServers::start();
+    setup.assert_excludes();
     // A member held by another client is a minority too.
-    let other = world.java.thread();
-    other.call("lock", &format!("{}@1", world.name), "lock lease=60000");
-    world.assert_excludes();
-    other.call("lock", &format!("{}@1", world.name), "unlock");
-    world.servers[2].kill();
-    world.assert_excludes();
+    let other = setup.java.thread();
+    other.call("lock", &format!("{}@1", setup.name), "lock lease=60000");
+    setup.assert_excludes();
+    other.call("lock", &format!("{}@1", setup.name), "unlock");
+    setup.servers[2].kill();
+    setup.assert_excludes();
     // Two of three are a majority.
-    let other = world.java.thread();
-    other.call("lock", &format!("{}@1", world.name), "lock lease=60000");
-    assert!(world.rust.try_lock().unwrap().is_none());
-    assert_eq!(world.java.thread().call("red", &world.in_java, "tryLock"), "false");
+    let other = setup.java.thread();
+    other.call("lock", &format!("{}@1", setup.name), "lock lease=60000");
+    assert!(setup.rust.try_lock().unwrap().is_none());
+    assert_eq!(setup.java.thread().call("red", &setup.in_java, "tryLock"), "false");
 }
 
 #[test]

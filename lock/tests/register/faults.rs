@@ -48,7 +48,7 @@ const ALL: [Fault; 13] = [
 ];
 
 /// A server of locks and one of registers, each behind a proxy, and the recorder.
-pub(crate) struct World {
+pub(crate) struct FaultyServers {
     // Each before its server: it ends first.
     lock_proxy: Proxy,
     register_proxy: Proxy,
@@ -57,7 +57,7 @@ pub(crate) struct World {
     pub(crate) recorder: Recorder,
 }
 
-impl World {
+impl FaultyServers {
     /// With so many registers in use at a time.
     pub(crate) fn start(in_use: usize) -> Self {
         let (locks, registers) = (Server::start(), Server::start());
@@ -83,18 +83,18 @@ impl World {
 
 /// Processes that work, and what happens to them and around them.
 pub(crate) struct Stage<'a> {
-    world: &'a World,
+    setup: &'a FaultyServers,
     addresses: Addresses,
     pub(crate) processes: Vec<TestProcess>,
     rng: Rng,
 }
 
 impl<'a> Stage<'a> {
-    pub(crate) fn start(world: &'a World, processes: usize, seed: u64) -> Self {
-        let addresses = world.addresses(Tokens::Checked, TIMEOUT);
+    pub(crate) fn start(setup: &'a FaultyServers, processes: usize, seed: u64) -> Self {
+        let addresses = setup.addresses(Tokens::Checked, TIMEOUT);
         let start = |_| TestProcess::spawn(&mut addresses.command(WORKER));
         let processes = (0..processes).map(start).collect();
-        Self { world, addresses, processes, rng: Rng::with_seed(seed) }
+        Self { setup, addresses, processes, rng: Rng::with_seed(seed) }
     }
 
     /// Lets faults happen until `end`, and until each has happened once. How many there were.
@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
     }
 
     fn inject(&mut self, fault: Fault) {
-        let World { lock_proxy, register_proxy, locks, .. } = self.world;
+        let FaultyServers { lock_proxy, register_proxy, locks, .. } = self.setup;
         // Longer than a lease about half the time.
         let long = self.millis(200, 1800);
         let number = self.rng.usize(..self.processes.len());

@@ -36,7 +36,7 @@ use fastrand::Rng;
 use wheellock_fixture::TestProcess;
 
 use checker::is_linearizable;
-use faults::{Stage, World};
+use faults::{FaultyServers, Stage};
 use history::{Event, Kind};
 use register::Tokens;
 use times::{LIMIT, now};
@@ -63,17 +63,17 @@ fn histories_under_faults_are_linearizable() {
     let length = number("REGISTER_SECONDS").unwrap_or(20);
     say(&format!("REGISTER_SEED={seed} REGISTER_SECONDS={length}\n"));
     let start = now();
-    let world = World::start(REGISTERS_IN_USE);
-    let mut stage = Stage::start(&world, PROCESSES, seed);
+    let setup = FaultyServers::start(REGISTERS_IN_USE);
+    let mut stage = Stage::start(&setup, PROCESSES, seed);
     let faults = stage.inject_faults(start + Duration::from_secs(length));
-    world.recorder.wait_for_progress();
-    world.recorder.close();
+    setup.recorder.wait_for_progress();
+    setup.recorder.close();
     for process in &mut stage.processes {
         let code = process.wait_for_exit(LIMIT);
         assert_eq!(code, 0, "seed {seed}: {}", process.output());
     }
 
-    let histories = world.recorder.histories();
+    let histories = setup.recorder.histories();
     let end = now();
     let wrong: Vec<_> = histories.iter().filter(|(_, history)| !is_linearizable(history)).collect();
     let checked = now() - end;
@@ -102,8 +102,8 @@ fn histories_under_faults_are_linearizable() {
 /// The history of Kleppmann's pause. A process is stopped between its read and its write, for
 /// longer than its lease. Meanwhile another one sets the register under the next hold.
 fn history_of_a_paused_holder(tokens: Tokens) -> Vec<Event> {
-    let world = World::start(1);
-    let addresses = world.addresses(tokens, LIMIT);
+    let setup = FaultyServers::start(1);
+    let addresses = setup.addresses(tokens, LIMIT);
     let (mut process, mut input, lines) =
         TestProcess::spawn_for_talk(&mut addresses.command(PAUSED));
     while lines.recv_timeout(LIMIT).expect("the process has read") != HAS_READ {}
@@ -119,7 +119,7 @@ fn history_of_a_paused_holder(tokens: Tokens) -> Vec<Event> {
     input.write_all(b"go on\n").unwrap();
     process.resume();
     assert_eq!(process.wait_for_exit(LIMIT), 0, "{}", process.output());
-    world.recorder.histories().into_values().next().unwrap()
+    setup.recorder.histories().into_values().next().unwrap()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::takings::taken;
 use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, settle, timed};
 use crossbeam_channel::bounded;
@@ -30,8 +30,8 @@ fn wait_for_waiters(client: &Client, count: usize) {
 }
 
 on_all_stores! {
-    fn permits_are_counted_down_when_taken_and_up_when_given_back(world: &World) {
-        let semaphore = with_permits(&world.client(), 3);
+    fn permits_are_counted_down_when_taken_and_up_when_given_back(setup: &TestStore) {
+        let semaphore = with_permits(&setup.client(), 3);
         semaphore.acquire(2).unwrap().forget();
         assert_eq!(semaphore.available_permits().unwrap(), 1);
         assert!(!semaphore.try_acquire(2).map(taken).unwrap());
@@ -41,9 +41,9 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), 3);
     }
 
-    fn permits_can_be_acquired_repeatedly(world: &World) {
+    fn permits_can_be_acquired_repeatedly(setup: &TestStore) {
         // Each call is a request of its own: none is mistaken for a copy of another.
-        let semaphore = with_permits(&world.client(), 5);
+        let semaphore = with_permits(&setup.client(), 5);
         for left in (0..5).rev() {
             semaphore.acquire(1).unwrap().forget();
             assert_eq!(semaphore.available_permits().unwrap(), left);
@@ -54,8 +54,8 @@ on_all_stores! {
         }
     }
 
-    fn missing_semaphore_has_no_permits_and_is_created_by_release(world: &World) {
-        let semaphore = world.client().semaphore("a");
+    fn missing_semaphore_has_no_permits_and_is_created_by_release(setup: &TestStore) {
+        let semaphore = setup.client().semaphore("a");
         assert_eq!(semaphore.available_permits().unwrap(), 0);
         assert_eq!(semaphore.drain_permits().unwrap(), 0);
         assert!(!semaphore.try_acquire(1).map(taken).unwrap());
@@ -66,15 +66,15 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), 3);
     }
 
-    fn a_semaphore_is_made_once(world: &World) {
-        let semaphore = with_permits(&world.client(), 3);
+    fn a_semaphore_is_made_once(setup: &TestStore) {
+        let semaphore = with_permits(&setup.client(), 3);
         assert!(!semaphore.try_set_permits(7).unwrap());
         assert!(!semaphore.try_set_permits_for(7, SOON).unwrap());
         assert_eq!(semaphore.available_permits().unwrap(), 3);
     }
 
-    fn draining_takes_all_that_is_left_and_lifts_a_debt(world: &World) {
-        let semaphore = with_permits(&world.client(), 3);
+    fn draining_takes_all_that_is_left_and_lifts_a_debt(setup: &TestStore) {
+        let semaphore = with_permits(&setup.client(), 3);
         assert_eq!(semaphore.drain_permits().unwrap(), 3);
         assert_eq!(semaphore.drain_permits().unwrap(), 0);
         semaphore.add_permits(-2).unwrap();
@@ -82,8 +82,8 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), 0);
     }
 
-    fn negative_permit_count_must_be_repaid_before_acquire(world: &World) {
-        let semaphore = with_permits(&world.client(), 1);
+    fn negative_permit_count_must_be_repaid_before_acquire(setup: &TestStore) {
+        let semaphore = with_permits(&setup.client(), 1);
         semaphore.add_permits(-3).unwrap();
         assert_eq!(semaphore.available_permits().unwrap(), -2);
         semaphore.release(2).unwrap();
@@ -92,20 +92,20 @@ on_all_stores! {
         assert!(semaphore.try_acquire(1).map(taken).unwrap());
     }
 
-    fn a_time_to_live_is_kept_through_every_change(world: &World) {
-        let client = world.client();
+    fn a_time_to_live_is_kept_through_every_change(setup: &TestStore) {
+        let client = setup.client();
         let semaphore = client.semaphore("a");
         assert!(semaphore.try_set_permits_for(3, Duration::from_secs(60)).unwrap());
         semaphore.acquire(1).unwrap().forget();
         semaphore.release(1).unwrap();
         semaphore.add_permits(2).unwrap();
         semaphore.drain_permits().unwrap();
-        let left = world.time_to_live("a").unwrap();
+        let left = setup.time_to_live("a").unwrap();
         assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60), "{left:?}");
     }
 
-    fn a_release_wakes_a_waiter_of_another_client(world: &World) {
-        let (holder, waiter) = (world.client(), world.without_polls());
+    fn a_release_wakes_a_waiter_of_another_client(setup: &TestStore) {
+        let (holder, waiter) = (setup.client(), setup.without_polls());
         let semaphore = with_permits(&holder, 1);
         semaphore.acquire(1).unwrap().forget();
         thread::scope(|scope| {
@@ -117,8 +117,8 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), 0);
     }
 
-    fn every_way_to_add_permits_wakes_a_waiter(world: &World) {
-        let (giver, waiter) = (world.client(), world.without_polls());
+    fn every_way_to_add_permits_wakes_a_waiter(setup: &TestStore) {
+        let (giver, waiter) = (setup.client(), setup.without_polls());
         let ways: [fn(&Semaphore); 4] = [
             |semaphore| assert!(semaphore.try_set_permits(1).unwrap()),
             |semaphore| semaphore.release(1).unwrap(),
@@ -135,8 +135,8 @@ on_all_stores! {
         }
     }
 
-    fn one_permit_wakes_one_of_many_waiters(world: &World) {
-        let (holder, waiters) = (world.client(), world.client());
+    fn one_permit_wakes_one_of_many_waiters(setup: &TestStore) {
+        let (holder, waiters) = (setup.client(), setup.client());
         let semaphore = with_permits(&holder, 0);
         let inside = AtomicI64::new(0);
         thread::scope(|scope| {
@@ -155,8 +155,8 @@ on_all_stores! {
         });
     }
 
-    fn several_permits_wake_several_waiters_without_polling(world: &World) {
-        let (holder, waiters) = (world.client(), world.without_polls());
+    fn several_permits_wake_several_waiters_without_polling(setup: &TestStore) {
+        let (holder, waiters) = (setup.client(), setup.without_polls());
         let semaphore = with_permits(&holder, 0);
         thread::scope(|scope| {
             let acquire = || waiters.semaphore("a").try_acquire_for(1, SOON).map(taken);
@@ -170,8 +170,8 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), 0);
     }
 
-    fn a_waiter_that_wants_five_does_not_block_one_that_wants_one(world: &World) {
-        let (holder, waiters) = (world.client(), world.without_polls());
+    fn a_waiter_that_wants_five_does_not_block_one_that_wants_one(setup: &TestStore) {
+        let (holder, waiters) = (setup.client(), setup.without_polls());
         let semaphore = with_permits(&holder, 0);
         thread::scope(|scope| {
             let greedy = scope.spawn(|| waiters.semaphore("a").try_acquire_for(5, SOON).map(taken));
@@ -191,8 +191,8 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), 0);
     }
 
-    fn a_wait_ends_on_time(world: &World) {
-        let semaphore = with_permits(&world.client(), 1);
+    fn a_wait_ends_on_time(setup: &TestStore) {
+        let semaphore = with_permits(&setup.client(), 1);
         let wait = Duration::from_millis(700);
         let (has_it, took) = timed(|| semaphore.try_acquire_for(2, wait).map(taken).unwrap());
         assert!(!has_it && took >= wait && took < wait + SLACK, "{has_it} after {took:?}");
@@ -202,8 +202,8 @@ on_all_stores! {
         assert!(semaphore.try_acquire_for(1, Duration::ZERO).map(taken).unwrap());
     }
 
-    fn a_wait_can_be_cancelled_and_ends_with_the_client(world: &World) {
-        let client = world.client();
+    fn a_wait_can_be_cancelled_and_ends_with_the_client(setup: &TestStore) {
+        let client = setup.client();
         let semaphore = with_permits(&client, 0);
         let (cancel, cancelled) = bounded(1);
         thread::scope(|scope| {
@@ -221,22 +221,22 @@ on_all_stores! {
         });
         assert_eq!(semaphore.release(1).unwrap_err(), Error::Shutdown);
         assert_eq!(semaphore.acquire(0).unwrap_err(), Error::Shutdown);
-        assert_eq!(world.client().semaphore("a").available_permits().unwrap(), 0);
+        assert_eq!(setup.client().semaphore("a").available_permits().unwrap(), 0);
     }
 
-    fn acquiring_and_releasing_zero_permits_succeeds(world: &World) {
-        let semaphore = world.client().semaphore("a");
+    fn acquiring_and_releasing_zero_permits_succeeds(setup: &TestStore) {
+        let semaphore = setup.client().semaphore("a");
         semaphore.acquire(0).unwrap().forget();
         assert!(semaphore.try_acquire(0).map(taken).unwrap());
         semaphore.release(0).unwrap();
         semaphore.add_permits(0).unwrap();
         assert!(!semaphore.release_if_exists(0).unwrap());
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn a_number_that_java_cannot_count_with_is_refused(world: &World) {
+    fn a_number_that_java_cannot_count_with_is_refused(setup: &TestStore) {
         const MOST: u32 = 2_147_483_647;
-        let client = world.client();
+        let client = setup.client();
         let semaphore = with_permits(&client, MOST);
         for error in [
             semaphore.release(1).unwrap_err(),
@@ -255,8 +255,8 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits().unwrap(), i64::from(i32::MIN));
     }
 
-    fn a_name_or_a_time_that_cannot_be_is_refused(world: &World) {
-        let client = world.client();
+    fn a_name_or_a_time_that_cannot_be_is_refused(setup: &TestStore) {
+        let client = setup.client();
         let long = "x".repeat(64 * 1024 + 1);
         for name in ["", long.as_str()] {
             let semaphore = client.semaphore(name);
@@ -276,12 +276,12 @@ on_all_stores! {
             let error = client.semaphore("a").try_set_permits_for(1, wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidLease { .. }), "{error}");
         }
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn a_key_that_holds_something_else_is_an_error_and_stays(world: &World) {
-        let client = world.client();
-        world.put_text("text");
+    fn a_key_that_holds_something_else_is_an_error_and_stays(setup: &TestStore) {
+        let client = setup.client();
+        setup.put_text("text");
         let _guard = client.lock("hash").lock().unwrap();
         for name in ["text", "hash"] {
             let semaphore = client.semaphore(name);
@@ -301,8 +301,8 @@ on_all_stores! {
         assert!(client.lock("hash").is_held_by_current_thread());
     }
 
-    fn no_more_than_there_are_permits_are_ever_inside(world: &World) {
-        let clients = [world.client(), world.client()];
+    fn no_more_than_there_are_permits_are_ever_inside(setup: &TestStore) {
+        let clients = [setup.client(), setup.client()];
         with_permits(&clients[0], 3);
         let (inside, most) = (Arc::new(AtomicI64::new(0)), AtomicI64::new(0));
         thread::scope(|scope| {

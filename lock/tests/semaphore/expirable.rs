@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::expected::{self, Expected};
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SLACK, SOON, built, ended, is_wrong_type, now, timed};
 use crossbeam_channel::bounded;
 use wheellock::{
@@ -40,8 +40,8 @@ fn lost(reason: LostReason) -> Expected {
 }
 
 on_all_stores! {
-    fn a_permit_is_taken_until_it_is_released_or_dropped(world: &World) {
-        let seats = with_permits(&world.client(), 3);
+    fn a_permit_is_taken_until_it_is_released_or_dropped(setup: &TestStore) {
+        let seats = with_permits(&setup.client(), 3);
         let one = seats.acquire().unwrap();
         let other = seats.try_acquire().unwrap().unwrap();
         let third = seats.try_acquire_for(SOON).unwrap().unwrap();
@@ -57,8 +57,8 @@ on_all_stores! {
         assert_eq!(counts(&seats), (3, 0, 3));
     }
 
-    fn permit_can_be_released_by_any_thread_or_by_id_in_any_client(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn permit_can_be_released_by_any_thread_or_by_id_in_any_client(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let seats = with_permits(&client, 2);
         let permit = seats.acquire().unwrap();
         thread::scope(|scope| scope.spawn(move || permit.release()).join().unwrap()).unwrap();
@@ -69,8 +69,8 @@ on_all_stores! {
         assert_eq!(counts(&seats), (2, 0, 2));
     }
 
-    fn a_permit_is_released_once(world: &World) {
-        let seats = with_permits(&world.client(), 2);
+    fn a_permit_is_released_once(setup: &TestStore) {
+        let seats = with_permits(&setup.client(), 2);
         let permit = seats.acquire().unwrap();
         assert!(seats.try_release(&permit.id()).unwrap());
         assert!(!seats.try_release(&permit.id()).unwrap());
@@ -79,8 +79,8 @@ on_all_stores! {
         assert_eq!(counts(&seats), (2, 0, 2));
     }
 
-    fn several_are_taken_and_given_back_all_or_none(world: &World) {
-        let seats = with_permits(&world.client(), 5);
+    fn several_are_taken_and_given_back_all_or_none(setup: &TestStore) {
+        let seats = with_permits(&setup.client(), 5);
         assert!(seats.try_acquire_many(6).unwrap().is_none());
         let permits = seats.acquire_many(3).unwrap();
         assert!(seats.try_acquire_many_with(3, SHORT).unwrap().is_none());
@@ -95,8 +95,8 @@ on_all_stores! {
         assert_eq!(counts(&seats), (5, 0, 5));
     }
 
-    fn permit_returns_at_lease_end_and_is_acquired_by_waiter(world: &World) {
-        let client = world.client();
+    fn permit_returns_at_lease_end_and_is_acquired_by_waiter(setup: &TestStore) {
+        let client = setup.client();
         let lease = Duration::from_millis(600);
         let for_good = with_permits(&client, 1);
         let seats = for_good.clone().with_lease(lease);
@@ -114,8 +114,8 @@ on_all_stores! {
         drop(next);
     }
 
-    fn the_total_can_be_set_and_changed_while_permits_are_taken(world: &World) {
-        let seats = world.client().expirable_semaphore("a");
+    fn the_total_can_be_set_and_changed_while_permits_are_taken(setup: &TestStore) {
+        let seats = setup.client().expirable_semaphore("a");
         seats.set_permits(3).unwrap();
         let taken = seats.acquire_many(2).unwrap();
         seats.set_permits(10).unwrap();
@@ -130,8 +130,8 @@ on_all_stores! {
         assert!(!seats.try_set_permits(9).unwrap());
     }
 
-    fn a_lease_can_be_changed_and_asked_for(world: &World) {
-        let seats = with_permits(&world.client(), 2);
+    fn a_lease_can_be_changed_and_asked_for(setup: &TestStore) {
+        let seats = with_permits(&setup.client(), 2);
         let id = seats.acquire().unwrap().into_id();
         assert_eq!(seats.lease_of(&id).unwrap(), Some(Duration::MAX));
         assert!(seats.update_lease(&id, MINUTE).unwrap());
@@ -146,8 +146,8 @@ on_all_stores! {
         assert_eq!(counts(&seats), (2, 0, 2));
     }
 
-    fn every_way_to_add_permits_wakes_a_waiter(world: &World) {
-        let (giver, waiter) = (world.client(), world.without_polls());
+    fn every_way_to_add_permits_wakes_a_waiter(setup: &TestStore) {
+        let (giver, waiter) = (setup.client(), setup.without_polls());
         let seats = giver.expirable_semaphore("a");
         for round in 0..6 {
             let held = (round == 1 || round == 2).then(|| seats.acquire().unwrap());
@@ -173,8 +173,8 @@ on_all_stores! {
         }
     }
 
-    fn a_waiter_that_wants_five_does_not_block_one_that_wants_one(world: &World) {
-        let (holder, waiters) = (world.client(), world.without_polls());
+    fn a_waiter_that_wants_five_does_not_block_one_that_wants_one(setup: &TestStore) {
+        let (holder, waiters) = (setup.client(), setup.without_polls());
         let seats = with_permits(&holder, 0);
         thread::scope(|scope| {
             let greedy = scope.spawn(|| {
@@ -193,8 +193,8 @@ on_all_stores! {
         });
     }
 
-    fn a_wait_ends_on_time_or_when_cancelled_or_with_the_client(world: &World) {
-        let client = world.client();
+    fn a_wait_ends_on_time_or_when_cancelled_or_with_the_client(setup: &TestStore) {
+        let client = setup.client();
         let seats = with_permits(&client, 0);
         let wait = Duration::from_millis(700);
         let (permit, took) = timed(|| seats.try_acquire_for(wait).unwrap());
@@ -224,18 +224,18 @@ on_all_stores! {
         });
     }
 
-    fn a_permit_can_be_given_back_after_the_shutdown(world: &World) {
-        let client = world.client();
+    fn a_permit_can_be_given_back_after_the_shutdown(setup: &TestStore) {
+        let client = setup.client();
         let seats = with_permits(&client, 1);
         let permit = seats.acquire().unwrap();
         client.shutdown(SOON);
         assert!(permit.is_valid());
         assert_eq!(permit.release(), Ok(()));
-        assert_eq!(counts(&world.client().expirable_semaphore("a")), (1, 0, 1));
+        assert_eq!(counts(&setup.client().expirable_semaphore("a")), (1, 0, 1));
     }
 
-    fn invalid_arguments_are_refused(world: &World) {
-        let client = world.client();
+    fn invalid_arguments_are_refused(setup: &TestStore) {
+        let client = setup.client();
         let seats = client.expirable_semaphore("a");
         let unknown: PermitId = "0".repeat(32).parse().unwrap();
         for error in [
@@ -263,17 +263,17 @@ on_all_stores! {
             assert_eq!(error, Expected::InvalidPermitId(text.to_owned()));
         }
         assert_eq!("AB".repeat(16).parse::<PermitId>().unwrap().to_string(), "ab".repeat(16));
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
         // The most at once.
         seats.set_permits(1000).unwrap();
         assert!(seats.release_all(&seats.acquire_many(1000).unwrap().into_ids()).unwrap());
     }
 
-    fn a_key_that_holds_something_else_is_an_error_and_stays(world: &World) {
-        let client = world.client();
+    fn a_key_that_holds_something_else_is_an_error_and_stays(setup: &TestStore) {
+        let client = setup.client();
         let id: PermitId = "0".repeat(32).parse().unwrap();
-        world.put_text("number");
-        world.put_text("{leases}:timeout");
+        setup.put_text("number");
+        setup.put_text("{leases}:timeout");
         client.expirable_semaphore("leases").try_set_permits(1).unwrap();
         for (name, key) in [("number", "number"), ("leases", "{leases}:timeout")] {
             let seats = client.expirable_semaphore(name);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use wheellock::{Client, Error, ExpirableSemaphore, LostReason};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,8 +22,8 @@ fn is_lost(result: &Result<(), Error>, by: LostReason) -> bool {
 }
 
 on_all_stores! {
-    fn extended_permits_have_the_new_lease_here_and_on_the_server(world: &World) {
-        let client = world.client();
+    fn extended_permits_have_the_new_lease_here_and_on_the_server(setup: &TestStore) {
+        let client = setup.client();
         let seats = seats(&client).with_lease(MINUTE);
         let permits = seats.acquire_many(3).unwrap();
         permits.extend(MINUTE * 10).unwrap();
@@ -38,8 +38,8 @@ on_all_stores! {
         assert_eq!(seats.available_permits().unwrap(), 5);
     }
 
-    fn a_permit_without_a_lease_has_nothing_to_extend(world: &World) {
-        let client = world.client();
+    fn a_permit_without_a_lease_has_nothing_to_extend(setup: &TestStore) {
+        let client = setup.client();
         let mut permit = seats(&client).acquire().unwrap();
         permit.extend(MINUTE).unwrap();
         assert_eq!(permit.remaining(), Duration::MAX);
@@ -47,8 +47,8 @@ on_all_stores! {
         assert!(permit.is_valid() && permit.lost().is_none());
     }
 
-    fn watched_permits_are_holds_until_they_are_given_back(world: &World) {
-        let client = world.client();
+    fn watched_permits_are_holds_until_they_are_given_back(setup: &TestStore) {
+        let client = setup.client();
         let seats = seats(&client).with_lease(MINUTE);
         let mut permits = seats.acquire_many(2).unwrap();
         assert!(client.holds().is_empty());
@@ -62,8 +62,8 @@ on_all_stores! {
         assert_eq!(seats.available_permits().unwrap(), 5);
     }
 
-    fn a_permit_that_was_given_back_by_its_id_is_lost(world: &World) {
-        let client = world.client();
+    fn a_permit_that_was_given_back_by_its_id_is_lost(setup: &TestStore) {
+        let client = setup.client();
         let seats = seats(&client).with_lease(MINUTE);
         let mut permit = seats.acquire().unwrap();
         seats.release(&permit.id()).unwrap();
@@ -76,20 +76,20 @@ on_all_stores! {
 
 #[test]
 fn watch_on_leased_permit_renews_lease_until_release() {
-    let world = InMemory::new();
-    let client = world.client_with_lease(SECOND * 30);
+    let setup = InMemory::new();
+    let client = setup.client_with_lease(SECOND * 30);
     let seats = seats(&client).with_lease(SECOND * 10);
     let mut permit = seats.acquire().unwrap();
     permit.extend(SECOND * 20).unwrap();
-    world.clock.advance(SECOND * 15);
+    setup.clock.advance(SECOND * 15);
     assert!(permit.is_valid());
     permit.watch().unwrap();
     for _ in 0..100 {
-        world.clock.advance(SECOND * 5);
+        setup.clock.advance(SECOND * 5);
         assert!(permit.remaining() >= SECOND * 19, "{:?}", permit.remaining());
     }
     seats.release(&permit.id()).unwrap();
-    world.clock.advance(SECOND * 11);
+    setup.clock.advance(SECOND * 11);
     assert_eq!(permit.lost().unwrap().try_recv(), Ok(LostReason::Deleted));
     assert!(is_lost(&permit.release(), LostReason::Deleted));
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SOON, built, settle};
 use wheellock::{Client, Error, LostReason, Semaphore, SemaphoreGuard};
 use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
@@ -20,8 +20,8 @@ fn with_permits(client: &Client, permits: u32) -> Semaphore {
 }
 
 on_all_stores! {
-    fn semaphore_guard_returns_permits_on_release_and_on_drop(world: &World) {
-        let client = world.client();
+    fn semaphore_guard_returns_permits_on_release_and_on_drop(setup: &TestStore) {
+        let client = setup.client();
         let semaphore = with_permits(&client, 3);
         let guard = semaphore.acquire(2).unwrap();
         assert_eq!((guard.permits(), guard.name()), (2, "a".to_owned()));
@@ -33,16 +33,16 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits(), Ok(3));
     }
 
-    fn a_forgotten_guard_leaves_its_permits_to_any_client(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn a_forgotten_guard_leaves_its_permits_to_any_client(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         with_permits(&client, 3).acquire(2).unwrap().forget();
         assert_eq!(client.semaphore("a").available_permits(), Ok(1));
         other.semaphore("a").release(2).unwrap();
         assert_eq!(client.semaphore("a").available_permits(), Ok(3));
     }
 
-    fn guard_drop_on_second_thread_wakes_waiter_of_second_client(world: &World) {
-        let (client, waiter) = (world.client(), world.without_polls());
+    fn guard_drop_on_second_thread_wakes_waiter_of_second_client(setup: &TestStore) {
+        let (client, waiter) = (setup.client(), setup.without_polls());
         let semaphore = with_permits(&client, 1);
         let guard = semaphore.acquire(1).unwrap();
         thread::scope(|scope| {
@@ -58,21 +58,21 @@ on_all_stores! {
         assert_eq!(semaphore.available_permits(), Ok(1));
     }
 
-    fn permits_of_a_deleted_semaphore_are_lost_and_make_no_new_one(world: &World) {
-        let client = world.client();
+    fn permits_of_a_deleted_semaphore_are_lost_and_make_no_new_one(setup: &TestStore) {
+        let client = setup.client();
         let semaphore = with_permits(&client, 2);
         let (released, dropped) = (semaphore.acquire(1).unwrap(), semaphore.acquire(1).unwrap());
-        world.delete("a");
+        setup.delete("a");
         let lost = released.release().unwrap_err();
         let is_deleted = matches!(lost, Error::Lost { reason: LostReason::Deleted, .. });
         assert!(is_deleted && !lost.is_retryable(), "{lost}");
         drop(dropped);
         settle(&client);
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
     }
 
-    fn guard_drop_after_client_shutdown_returns_permits(world: &World) {
-        let (client, other) = (world.client(), world.client());
+    fn guard_drop_after_client_shutdown_returns_permits(setup: &TestStore) {
+        let (client, other) = (setup.client(), setup.client());
         let guard = with_permits(&client, 2).acquire(2).unwrap();
         client.shutdown(SOON);
         assert_eq!(other.semaphore("a").available_permits(), Ok(0));
@@ -106,15 +106,15 @@ fn permits_whose_release_got_no_reply_are_given_back_once() {
 
 #[test]
 fn failed_release_of_permits_is_retried_in_background() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let semaphore = with_permits(&client, 3);
     let guard = semaphore.acquire(3).unwrap();
-    world.memory.set_unreachable(true);
+    setup.memory.set_unreachable(true);
     drop(guard);
     assert_eq!(client.stats().queued_releases, 1);
-    world.memory.set_unreachable(false);
-    world.clock.advance(SECOND * 3);
+    setup.memory.set_unreachable(false);
+    setup.clock.advance(SECOND * 3);
     wait_until("the release is sent", SOON, || client.stats().queued_releases == 0);
     assert_eq!(semaphore.available_permits(), Ok(3));
 }
@@ -122,17 +122,17 @@ fn failed_release_of_permits_is_retried_in_background() {
 /// A copy after the server has forgotten the first one could add the permits twice.
 #[test]
 fn release_retry_is_abandoned_before_server_forgets_first_copy() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let semaphore = with_permits(&client, 3);
     let guard = semaphore.acquire(3).unwrap();
-    world.memory.lose_replies(true);
+    setup.memory.lose_replies(true);
     drop(guard);
-    assert_eq!(world.memory.text("a").as_deref(), Some("3"));
+    assert_eq!(setup.memory.text("a").as_deref(), Some("3"));
     for _ in 0..120 {
-        world.clock.advance(SECOND);
+        setup.clock.advance(SECOND);
     }
-    world.memory.lose_replies(false);
+    setup.memory.lose_replies(false);
     let stats = client.stats();
     assert_eq!((stats.queued_releases, stats.abandoned_releases), (0, 1));
     assert_eq!(semaphore.available_permits(), Ok(3));

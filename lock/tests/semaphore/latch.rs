@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::expected;
-use crate::common::stores::{World, on_all_stores};
+use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, timed, without_polls};
 use crossbeam_channel::bounded;
 use wheellock::{Client, CountDownLatch, Error, Wait};
@@ -34,8 +34,8 @@ fn go_on(waiter: &Client, name: &str, act: impl FnOnce()) -> Duration {
 }
 
 on_all_stores! {
-    fn latch_is_open_without_count_and_when_count_reaches_zero(world: &World) {
-        let latch = world.client().count_down_latch("a");
+    fn latch_is_open_without_count_and_when_count_reaches_zero(setup: &TestStore) {
+        let latch = setup.client().count_down_latch("a");
         latch.wait().unwrap();
         latch.count_down().unwrap();
         assert_eq!(latch.count().unwrap(), 0);
@@ -48,37 +48,37 @@ on_all_stores! {
         assert!(latch.wait_for(Duration::ZERO).unwrap());
         assert!(latch.wait_with(now()).unwrap());
         assert_eq!(latch.count().unwrap(), 0);
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
         // And again.
         assert!(latch.try_set_count(1).unwrap());
         assert!(!latch.wait_for(Duration::from_millis(400)).unwrap());
     }
 
-    fn the_last_count_wakes_all_waiters(world: &World) {
-        let (counter, waiter) = (world.client(), world.without_polls());
+    fn the_last_count_wakes_all_waiters(setup: &TestStore) {
+        let (counter, waiter) = (setup.client(), setup.without_polls());
         let latch = counter.count_down_latch("a");
         latch.try_set_count(2).unwrap();
         latch.count_down().unwrap();
         go_on(&waiter, "a", || latch.count_down().unwrap());
     }
 
-    fn d15_deleting_a_latch_wakes_all_waiters(world: &World) {
-        let (counter, waiter) = (world.client(), world.without_polls());
+    fn d15_deleting_a_latch_wakes_all_waiters(setup: &TestStore) {
+        let (counter, waiter) = (setup.client(), setup.without_polls());
         let latch = counter.count_down_latch("a");
         latch.try_set_count(2).unwrap();
         go_on(&waiter, "a", || assert!(latch.delete().unwrap()));
         assert!(!latch.delete().unwrap());
     }
 
-    fn a_latch_whose_key_vanishes_opens_after_a_poll_bound(world: &World) {
-        let client = world.client();
+    fn a_latch_whose_key_vanishes_opens_after_a_poll_bound(setup: &TestStore) {
+        let client = setup.client();
         client.count_down_latch("a").try_set_count(1).unwrap();
-        let took = go_on(&client, "a", || world.delete("a"));
+        let took = go_on(&client, "a", || setup.delete("a"));
         assert!(took < POLL_BOUND + SLACK, "{took:?}");
     }
 
-    fn every_count_down_of_many_threads_counts(world: &World) {
-        let clients = [world.client(), world.client()];
+    fn every_count_down_of_many_threads_counts(setup: &TestStore) {
+        let clients = [setup.client(), setup.client()];
         let latch = clients[0].count_down_latch("a");
         latch.try_set_count(200).unwrap();
         thread::scope(|scope| {
@@ -90,8 +90,8 @@ on_all_stores! {
         assert_eq!(latch.count().unwrap(), 200 - 8 * 24);
     }
 
-    fn a_wait_ends_on_time_or_when_cancelled_or_with_the_client(world: &World) {
-        let client = world.client();
+    fn a_wait_ends_on_time_or_when_cancelled_or_with_the_client(setup: &TestStore) {
+        let client = setup.client();
         let latch = client.count_down_latch("a");
         latch.try_set_count(1).unwrap();
         let wait = Duration::from_millis(700);
@@ -116,14 +116,14 @@ on_all_stores! {
         assert_eq!(latch.count_down().unwrap_err(), Error::Shutdown);
     }
 
-    fn invalid_arguments_are_refused(world: &World) {
-        let client = world.client();
+    fn invalid_arguments_are_refused(setup: &TestStore) {
+        let client = setup.client();
         let latch = client.count_down_latch("a");
         for count in [0, 1 << 63, u64::MAX] {
             let error = latch.try_set_count(count).unwrap_err();
             assert!(matches!(error, Error::InvalidCount { .. }), "{error}");
         }
-        assert!(!world.is_there("a"));
+        assert!(!setup.is_there("a"));
         assert!(latch.try_set_count((1 << 63) - 1).unwrap());
         assert_eq!(latch.count().unwrap(), (1 << 63) - 1);
         latch.count_down().unwrap();
@@ -141,7 +141,7 @@ on_all_stores! {
         for error in all(&client.count_down_latch("")) {
             assert!(matches!(error, Error::InvalidName { .. }), "{error}");
         }
-        world.put_text("text");
+        setup.put_text("text");
         let _guard = client.lock("hash").lock().unwrap();
         for name in ["text", "hash"] {
             for error in all(&client.count_down_latch(name)) {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::common::takings::taken;
-use crate::common::{SOON, World, built, is_late, pause};
+use crate::common::{ProxiedServer, SOON, built, is_late, pause};
 use wheellock::{Client, Error, Memory, SemaphoreGuard, Wait};
 use wheellock_fixture::{Aim, Fault, Reply, Request, wait_until};
 
@@ -25,68 +25,72 @@ const COUNT_DOWN: &str = include_str!("../../src/ops/scripts/latch_count_down.lu
 const DELETE: &str = include_str!("../../src/ops/scripts/latch_delete.lua");
 
 /// Aims a fault at the next run of a script.
-fn on(world: &World, script: &'static str, fault: Fault) -> Aim {
-    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
+fn on(setup: &ProxiedServer, script: &'static str, fault: Fault) -> Aim {
+    let hash = setup.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
-    world.proxy.on(is, fault)
+    setup.proxy.on(is, fault)
 }
 
 /// Loses the reply of the next run of a script, and waits until that was needed.
-fn with_a_lost_reply<T>(world: &World, script: &'static str, call: impl FnOnce() -> T) -> T {
-    let aim = on(world, script, Fault::ResetBeforeReply);
+fn with_a_lost_reply<T>(
+    setup: &ProxiedServer,
+    script: &'static str,
+    call: impl FnOnce() -> T,
+) -> T {
+    let aim = on(setup, script, Fault::ResetBeforeReply);
     let result = call();
     assert_eq!(aim.hits(), 1);
     result
 }
 
-fn number(world: &World, key: &str) -> String {
-    world.server.command(&["GET", key]).text()
+fn number(setup: &ProxiedServer, key: &str) -> String {
+    setup.server.command(&["GET", key]).text()
 }
 
 /// The keys of the request sequences.
-fn requests(world: &World) -> Vec<String> {
-    world.server.command(&["KEYS", "wheellock_request:*"]).texts()
+fn requests(setup: &ProxiedServer) -> Vec<String> {
+    setup.server.command(&["KEYS", "wheellock_request:*"]).texts()
 }
 
 /// A client whose attempts end with the connection, long before their not-after.
-fn patient(world: &World) -> Client {
-    built(world.builder().command_timeout(Duration::from_secs(2)))
+fn patient(setup: &ProxiedServer) -> Client {
+    built(setup.builder().command_timeout(Duration::from_secs(2)))
 }
 
 #[test]
 fn semaphore_call_counts_once_despite_lost_reply() {
-    let world = World::new();
-    let client = patient(&world);
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
     let semaphore = client.semaphore("a");
-    assert!(with_a_lost_reply(&world, MAKE, || semaphore.try_set_permits(5).unwrap()));
-    assert_eq!(number(&world, "a"), "5");
-    with_a_lost_reply(&world, TAKE, || semaphore.acquire(2).map(SemaphoreGuard::forget).unwrap());
-    assert_eq!(number(&world, "a"), "3");
-    assert!(with_a_lost_reply(&world, TAKE, || semaphore.try_acquire(2).map(taken).unwrap()));
-    assert_eq!(number(&world, "a"), "1");
-    with_a_lost_reply(&world, ADD, || semaphore.release(1).unwrap());
-    assert_eq!(number(&world, "a"), "2");
-    assert!(with_a_lost_reply(&world, ADD, || semaphore.release_if_exists(3).unwrap()));
-    assert_eq!(number(&world, "a"), "5");
-    with_a_lost_reply(&world, ADD, || semaphore.add_permits(-1).unwrap());
-    assert_eq!(number(&world, "a"), "4");
-    assert_eq!(with_a_lost_reply(&world, DRAIN, || semaphore.drain_permits().unwrap()), 4);
-    assert_eq!(number(&world, "a"), "0");
+    assert!(with_a_lost_reply(&setup, MAKE, || semaphore.try_set_permits(5).unwrap()));
+    assert_eq!(number(&setup, "a"), "5");
+    with_a_lost_reply(&setup, TAKE, || semaphore.acquire(2).map(SemaphoreGuard::forget).unwrap());
+    assert_eq!(number(&setup, "a"), "3");
+    assert!(with_a_lost_reply(&setup, TAKE, || semaphore.try_acquire(2).map(taken).unwrap()));
+    assert_eq!(number(&setup, "a"), "1");
+    with_a_lost_reply(&setup, ADD, || semaphore.release(1).unwrap());
+    assert_eq!(number(&setup, "a"), "2");
+    assert!(with_a_lost_reply(&setup, ADD, || semaphore.release_if_exists(3).unwrap()));
+    assert_eq!(number(&setup, "a"), "5");
+    with_a_lost_reply(&setup, ADD, || semaphore.add_permits(-1).unwrap());
+    assert_eq!(number(&setup, "a"), "4");
+    assert_eq!(with_a_lost_reply(&setup, DRAIN, || semaphore.drain_permits().unwrap()), 4);
+    assert_eq!(number(&setup, "a"), "0");
     assert_eq!(client.stats().queued_releases, 0);
 }
 
 #[test]
 fn request_key_has_limited_lifetime_and_slot_of_semaphore_name() {
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     client.semaphore("a").release(1).unwrap();
     client.semaphore("{t}b").release(1).unwrap();
     for (name, pattern) in
         [("a", "wheellock_request:{a}:*"), ("{t}b", "wheellock_request:4:{t}b:*")]
     {
-        let keys = world.server.command(&["KEYS", pattern]).texts();
+        let keys = setup.server.command(&["KEYS", pattern]).texts();
         assert_eq!(keys.len(), 1, "of {name}: {keys:?}");
-        let left = world.ttl(&keys[0]);
+        let left = setup.ttl(&keys[0]);
         // Longer than all copies of a call may take, which is four command timeouts at most.
         assert!((60_000..=72_000).contains(&left), "{left} ms");
     }
@@ -94,33 +98,33 @@ fn request_key_has_limited_lifetime_and_slot_of_semaphore_name() {
 
 #[test]
 fn a_late_copy_of_an_acquire_that_was_granted_takes_nothing() {
-    let world = World::new();
-    let semaphore = patient(&world).semaphore("a");
+    let setup = ProxiedServer::new();
+    let semaphore = patient(&setup).semaphore("a");
     semaphore.try_set_permits(2).unwrap();
-    let kept = on(&world, TAKE, Fault::HoldRequest);
+    let kept = on(&setup, TAKE, Fault::HoldRequest);
     let given_up = std::thread::scope(|scope| {
         let acquire = scope.spawn(|| semaphore.acquire(1).map(SemaphoreGuard::forget));
         kept.wait_for_hit(SOON);
-        world.proxy.cut_all();
+        setup.proxy.cut_all();
         acquire.join().unwrap()
     });
     given_up.unwrap();
-    assert_eq!(number(&world, "a"), "1");
+    assert_eq!(number(&setup, "a"), "1");
     assert_eq!(kept.deliver().remove(0), Reply::Array(vec![Reply::Integer(1), Reply::Integer(1)]));
-    assert_eq!(number(&world, "a"), "1");
+    assert_eq!(number(&setup, "a"), "1");
 }
 
 #[test]
 fn late_copy_has_no_effect_after_next_call_of_sequence() {
-    let world = World::new();
-    let semaphore = patient(&world).semaphore("a");
+    let setup = ProxiedServer::new();
+    let semaphore = patient(&setup).semaphore("a");
     semaphore.try_set_permits(5).unwrap();
     let copy_of = |script, call: &(dyn Fn() + Sync)| {
-        let kept = on(&world, script, Fault::HoldRequest);
+        let kept = on(&setup, script, Fault::HoldRequest);
         std::thread::scope(|scope| {
             let call = scope.spawn(call);
             kept.wait_for_hit(SOON);
-            world.proxy.cut_all();
+            setup.proxy.cut_all();
             call.join().unwrap();
         });
         kept
@@ -128,21 +132,21 @@ fn late_copy_has_no_effect_after_next_call_of_sequence() {
     let release = copy_of(ADD, &|| semaphore.release(1).unwrap());
     // The same sequence, as one thread has one call at a time.
     let acquire = copy_of(TAKE, &|| semaphore.acquire(3).map(SemaphoreGuard::forget).unwrap());
-    assert_eq!(requests(&world).len(), 1);
-    assert_eq!(number(&world, "a"), "3");
+    assert_eq!(requests(&setup).len(), 1);
+    assert_eq!(number(&setup, "a"), "3");
     assert!(is_late(&release.deliver().remove(0)));
-    assert_eq!(number(&world, "a"), "3");
+    assert_eq!(number(&setup, "a"), "3");
     assert_eq!(semaphore.drain_permits(), Ok(3));
     semaphore.release(4).unwrap();
     assert!(is_late(&acquire.deliver().remove(0)));
-    assert_eq!(number(&world, "a"), "4");
+    assert_eq!(number(&setup, "a"), "4");
 }
 
 #[test]
 fn a_busy_semaphore_has_as_many_request_keys_as_calls_at_once() {
     const THREADS: usize = 8;
-    let world = World::new();
-    let (client, latch) = (world.patient(), world.patient().count_down_latch("l"));
+    let setup = ProxiedServer::new();
+    let (client, latch) = (setup.patient(), setup.patient().count_down_latch("l"));
     let semaphore = client.semaphore("a");
     semaphore.try_set_permits(u32::try_from(THREADS).unwrap()).unwrap();
     assert!(latch.try_set_count(1_000).unwrap());
@@ -157,18 +161,18 @@ fn a_busy_semaphore_has_as_many_request_keys_as_calls_at_once() {
             });
         }
     });
-    assert_eq!(number(&world, "a"), THREADS.to_string());
-    assert_eq!(number(&world, "l"), "200");
+    assert_eq!(number(&setup, "a"), THREADS.to_string());
+    assert_eq!(number(&setup, "l"), "200");
     // Of the semaphore, the latch, and the call that made the latch, which is another client's.
-    let keys = requests(&world);
+    let keys = requests(&setup);
     assert!(keys.len() <= 2 * THREADS + 1, "{keys:?}");
 }
 
 #[test]
 fn waiters_have_no_request_keys() {
     const WAITERS: usize = 20;
-    let world = World::new();
-    let client = world.patient();
+    let setup = ProxiedServer::new();
+    let client = setup.patient();
     let semaphore = client.semaphore("a");
     semaphore.try_set_permits(1).unwrap();
     semaphore.acquire(1).unwrap().forget();
@@ -180,20 +184,20 @@ fn waiters_have_no_request_keys() {
             });
         }
         wait_until("all wait", SOON, || client.stats().waiters == WAITERS);
-        assert_eq!(requests(&world).len(), 1, "of the two calls before");
+        assert_eq!(requests(&setup).len(), 1, "of the two calls before");
         semaphore.release(1).unwrap();
     });
-    assert_eq!(number(&world, "a"), "1");
+    assert_eq!(number(&setup, "a"), "1");
 }
 
 #[test]
 fn undo_restores_permits_of_failed_acquire_after_later_calls() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let semaphore = client.semaphore("a");
     semaphore.try_set_permits(3).unwrap();
-    let undo = on(&world, UNDO, Fault::SwallowRequest).always();
-    let take = on(&world, TAKE, Fault::SwallowReply).always();
+    let undo = on(&setup, UNDO, Fault::SwallowRequest).always();
+    let take = on(&setup, TAKE, Fault::SwallowReply).always();
     assert!(semaphore.acquire(2).unwrap_err().is_outcome_unknown());
     take.withdraw();
     undo.wait_for_hit(SOON);
@@ -201,36 +205,36 @@ fn undo_restores_permits_of_failed_acquire_after_later_calls() {
         semaphore.acquire(1).unwrap().forget();
         semaphore.release(1).unwrap();
     }
-    assert_eq!(number(&world, "a"), "1");
+    assert_eq!(number(&setup, "a"), "1");
     undo.withdraw();
-    wait_until("they are back", SOON, || number(&world, "a") == "3");
+    wait_until("they are back", SOON, || number(&setup, "a") == "3");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
 fn abandoned_semaphore_acquire_is_undone_in_background() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let semaphore = client.semaphore("a");
     semaphore.try_set_permits(3).unwrap();
-    let aim = on(&world, TAKE, Fault::SwallowReply).always();
+    let aim = on(&setup, TAKE, Fault::SwallowReply).always();
     let error = semaphore.acquire(2).unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     aim.withdraw();
-    wait_until("they are back", SOON, || number(&world, "a") == "3");
+    wait_until("they are back", SOON, || number(&setup, "a") == "3");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-    assert_eq!(number(&world, "a"), "3");
+    assert_eq!(number(&setup, "a"), "3");
 }
 
 #[test]
 fn a_drain_that_is_given_up_is_undone() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let semaphore = client.semaphore("a");
     for (free, late) in [("3", false), ("-2", true)] {
-        world.server.command(&["SET", "a", free]);
+        setup.server.command(&["SET", "a", free]);
         let fault = if late { Fault::HoldRequest } else { Fault::SwallowReply };
-        let aim = on(&world, DRAIN, fault).always();
+        let aim = on(&setup, DRAIN, fault).always();
         let error = semaphore.drain_permits().unwrap_err();
         assert!(error.is_outcome_unknown(), "{error}");
         aim.withdraw();
@@ -238,32 +242,32 @@ fn a_drain_that_is_given_up_is_undone() {
         if late {
             aim.deliver();
         }
-        assert_eq!(number(&world, "a"), free);
+        assert_eq!(number(&setup, "a"), free);
     }
 }
 
 #[test]
 fn an_undo_whose_reply_was_lost_gives_back_once() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let semaphore = client.semaphore("a");
     semaphore.try_set_permits(3).unwrap();
-    let aim = on(&world, TAKE, Fault::SwallowReply).always();
-    let undo = on(&world, UNDO, Fault::SwallowReply);
+    let aim = on(&setup, TAKE, Fault::SwallowReply).always();
+    let undo = on(&setup, UNDO, Fault::SwallowReply);
     assert!(semaphore.acquire(2).unwrap_err().is_outcome_unknown());
     aim.withdraw();
     undo.wait_for_hit(SOON);
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-    assert_eq!(number(&world, "a"), "3");
+    assert_eq!(number(&setup, "a"), "3");
 }
 
 #[test]
 fn an_acquire_that_arrives_after_it_was_undone_takes_nothing() {
-    let world = World::new();
-    let client = patient(&world);
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
     let semaphore = client.semaphore("a");
     semaphore.try_set_permits(3).unwrap();
-    let kept = on(&world, TAKE, Fault::HoldRequest).always();
+    let kept = on(&setup, TAKE, Fault::HoldRequest).always();
     let (cancel, cancelled) = crossbeam_channel::bounded(1);
     let error = std::thread::scope(|scope| {
         let acquire = scope.spawn(|| {
@@ -271,7 +275,7 @@ fn an_acquire_that_arrives_after_it_was_undone_takes_nothing() {
         });
         kept.wait_for_hit(SOON);
         cancel.send(()).unwrap();
-        world.proxy.cut_all();
+        setup.proxy.cut_all();
         acquire.join().unwrap().unwrap_err()
     });
     assert!(matches!(error, Error::Cancelled { .. }), "{error}");
@@ -280,68 +284,68 @@ fn an_acquire_that_arrives_after_it_was_undone_takes_nothing() {
     for reply in kept.deliver() {
         assert_eq!(reply, Reply::Array(vec![Reply::Integer(0), Reply::Integer(3)]));
     }
-    assert_eq!(number(&world, "a"), "3");
+    assert_eq!(number(&setup, "a"), "3");
 }
 
 #[test]
 fn a_copy_that_arrives_after_its_not_after_does_nothing() {
-    let world = World::new();
-    let client = world.retrying();
+    let setup = ProxiedServer::new();
+    let client = setup.retrying();
     let semaphore = client.semaphore("a");
-    let kept = on(&world, ADD, Fault::HoldRequest);
+    let kept = on(&setup, ADD, Fault::HoldRequest);
     semaphore.release(1).unwrap();
-    assert_eq!(number(&world, "a"), "1");
-    let keys = requests(&world);
+    assert_eq!(number(&setup, "a"), "1");
+    let keys = requests(&setup);
     // Even if it were not remembered any more.
-    drop(world.server.command(&["DEL", &keys[0]]));
+    drop(setup.server.command(&["DEL", &keys[0]]));
     pause(crate::common::TIMEOUT);
     let reply = kept.deliver().remove(0);
     assert!(is_late(&reply), "{reply:?}");
-    assert_eq!(number(&world, "a"), "1");
+    assert_eq!(number(&setup, "a"), "1");
 }
 
 #[test]
 fn each_call_on_permits_counts_once_although_its_reply_was_lost() {
-    let world = World::new();
-    let client = patient(&world);
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
     let seats = client.expirable_semaphore("a").with_lease(Duration::from_secs(60));
-    assert!(with_a_lost_reply(&world, MAKE, || seats.try_set_permits(5).unwrap()));
-    let permits = with_a_lost_reply(&world, ACQUIRE, || seats.acquire_many(3).unwrap());
-    assert_eq!(number(&world, "a"), "2");
+    assert!(with_a_lost_reply(&setup, MAKE, || seats.try_set_permits(5).unwrap()));
+    let permits = with_a_lost_reply(&setup, ACQUIRE, || seats.acquire_many(3).unwrap());
+    assert_eq!(number(&setup, "a"), "2");
     assert!(permits.is_valid());
     let mut ids = permits.into_ids();
-    with_a_lost_reply(&world, RELEASE, || seats.release(&ids.remove(0)).unwrap());
-    assert_eq!(number(&world, "a"), "3");
-    assert!(with_a_lost_reply(&world, RELEASE, || seats.release_all(&ids).unwrap()));
-    assert_eq!(number(&world, "a"), "5");
+    with_a_lost_reply(&setup, RELEASE, || seats.release(&ids.remove(0)).unwrap());
+    assert_eq!(number(&setup, "a"), "3");
+    assert!(with_a_lost_reply(&setup, RELEASE, || seats.release_all(&ids).unwrap()));
+    assert_eq!(number(&setup, "a"), "5");
     // The same call again is another call.
     assert!(!seats.release_all(&ids).unwrap());
-    with_a_lost_reply(&world, SET, || seats.set_permits(7).unwrap());
-    assert_eq!(number(&world, "a"), "7");
-    with_a_lost_reply(&world, ADD, || seats.add_permits(1).unwrap());
-    assert_eq!(number(&world, "a"), "8");
+    with_a_lost_reply(&setup, SET, || seats.set_permits(7).unwrap());
+    assert_eq!(number(&setup, "a"), "7");
+    with_a_lost_reply(&setup, ADD, || seats.add_permits(1).unwrap());
+    assert_eq!(number(&setup, "a"), "8");
     let permit = seats.acquire().unwrap();
     let id = permit.id();
-    assert!(with_a_lost_reply(&world, LEASE, || seats.remove_lease(&id).unwrap()));
-    with_a_lost_reply(&world, RELEASE, || permit.release().unwrap());
-    assert_eq!(number(&world, "a"), "8");
+    assert!(with_a_lost_reply(&setup, LEASE, || seats.remove_lease(&id).unwrap()));
+    with_a_lost_reply(&setup, RELEASE, || permit.release().unwrap());
+    assert_eq!(number(&setup, "a"), "8");
 }
 
 #[test]
 fn a_late_copy_of_an_acquire_takes_no_permit_after_the_release() {
-    let world = World::new();
-    let client = patient(&world);
+    let setup = ProxiedServer::new();
+    let client = patient(&setup);
     let seats = client.expirable_semaphore("a");
     seats.try_set_permits(2).unwrap();
     for by_id in [false, true] {
-        let kept = on(&world, ACQUIRE, Fault::HoldRequest);
+        let kept = on(&setup, ACQUIRE, Fault::HoldRequest);
         let permit = std::thread::scope(|scope| {
             let acquire = scope.spawn(|| seats.acquire().unwrap());
             kept.wait_for_hit(SOON);
-            world.proxy.cut_all();
+            setup.proxy.cut_all();
             acquire.join().unwrap()
         });
-        assert_eq!(number(&world, "a"), "1");
+        assert_eq!(number(&setup, "a"), "1");
         if by_id {
             seats.release(&permit.into_id()).unwrap();
         } else {
@@ -349,63 +353,63 @@ fn a_late_copy_of_an_acquire_takes_no_permit_after_the_release() {
         }
         let none = Reply::Array(vec![Reply::Integer(0), Reply::Integer(2), Reply::Integer(-1)]);
         assert_eq!(kept.deliver().remove(0), none);
-        assert_eq!(number(&world, "a"), "2");
+        assert_eq!(number(&setup, "a"), "2");
         assert_eq!(seats.acquired_permits().unwrap(), 0);
     }
 }
 
 #[test]
 fn abandoned_permit_acquire_is_released_in_background() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let seats = client.expirable_semaphore("a");
     seats.try_set_permits(3).unwrap();
-    let aim = on(&world, ACQUIRE, Fault::SwallowReply).always();
+    let aim = on(&setup, ACQUIRE, Fault::SwallowReply).always();
     let error = seats.acquire_many(2).unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     aim.withdraw();
-    wait_until("they are back", SOON, || number(&world, "a") == "3");
+    wait_until("they are back", SOON, || number(&setup, "a") == "3");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-    assert_eq!(number(&world, "a"), "3");
-    assert!(!world.exists("{a}:timeout"));
+    assert_eq!(number(&setup, "a"), "3");
+    assert!(!setup.exists("{a}:timeout"));
 }
 
 #[test]
 fn permit_dropped_while_server_hangs_is_released_in_background() {
-    let world = World::new();
-    let client = world.client();
+    let setup = ProxiedServer::new();
+    let client = setup.client();
     let seats = client.expirable_semaphore("a");
     seats.try_set_permits(1).unwrap();
     let permit = seats.acquire().unwrap();
-    world.server.pause();
+    setup.server.pause();
     let ((), took) = crate::common::timed(|| drop(permit));
-    world.server.resume();
+    setup.server.resume();
     assert!(took < crate::common::TIMEOUT + crate::common::SLACK, "{took:?}");
-    wait_until("it is back", SOON, || number(&world, "a") == "1");
+    wait_until("it is back", SOON, || number(&setup, "a") == "1");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
 fn each_call_of_a_latch_counts_once_although_its_reply_was_lost() {
-    let world = World::new();
-    let latch = patient(&world).count_down_latch("a");
-    assert!(with_a_lost_reply(&world, SET_COUNT, || latch.try_set_count(3).unwrap()));
-    with_a_lost_reply(&world, COUNT_DOWN, || latch.count_down().unwrap());
+    let setup = ProxiedServer::new();
+    let latch = patient(&setup).count_down_latch("a");
+    assert!(with_a_lost_reply(&setup, SET_COUNT, || latch.try_set_count(3).unwrap()));
+    with_a_lost_reply(&setup, COUNT_DOWN, || latch.count_down().unwrap());
     assert_eq!(latch.count().unwrap(), 2);
-    assert!(with_a_lost_reply(&world, DELETE, || latch.delete().unwrap()));
+    assert!(with_a_lost_reply(&setup, DELETE, || latch.delete().unwrap()));
     assert_eq!(latch.count().unwrap(), 0);
 }
 
 #[test]
 fn a_late_copy_of_a_delete_does_not_delete_the_next_latch() {
-    let world = World::new();
-    let latch = patient(&world).count_down_latch("a");
+    let setup = ProxiedServer::new();
+    let latch = patient(&setup).count_down_latch("a");
     latch.try_set_count(3).unwrap();
-    let kept = on(&world, DELETE, Fault::HoldRequest);
+    let kept = on(&setup, DELETE, Fault::HoldRequest);
     let deleted = std::thread::scope(|scope| {
         let delete = scope.spawn(|| latch.delete().unwrap());
         kept.wait_for_hit(SOON);
-        world.proxy.cut_all();
+        setup.proxy.cut_all();
         delete.join().unwrap()
     });
     assert!(deleted);
@@ -432,13 +436,13 @@ fn in_memory_lost_reply_is_unknown_outcome_and_permits_return() {
 
 #[test]
 fn a_copy_of_a_refused_acquire_takes_nothing_for_the_waiter() {
-    let world = World::new();
-    let client = built(world.builder().command_timeout(Duration::from_secs(2)));
-    let rival = world.rival();
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(Duration::from_secs(2)));
+    let rival = setup.rival();
     rival.semaphore("s").try_set_permits(1).unwrap();
     rival.semaphore("s").acquire(1).unwrap().forget();
     let script = include_str!("../../src/ops/scripts/semaphore_acquire.lua");
-    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
+    let hash = setup.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     std::thread::scope(|scope| {
         // Before it in the line, and wanting more than there will be.
         let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 2).map(taken));
@@ -446,15 +450,15 @@ fn a_copy_of_a_refused_acquire_takes_nothing_for_the_waiter() {
         let is_seconds = move |request: &Request| {
             request.name() == "EVALSHA" && request.argument(1) == hash && request.argument(6) == "1"
         };
-        let kept = world.proxy.on(is_seconds, Fault::HoldRequest);
+        let kept = setup.proxy.on(is_seconds, Fault::HoldRequest);
         let second = scope.spawn(|| client.semaphore("s").try_acquire_for(1, SOON / 4).map(taken));
         kept.wait_for_hit(SOON);
-        world.proxy.cut_all();
+        setup.proxy.cut_all();
         wait_until("the second was refused", SOON, || client.stats().waiters == 2);
         // A permit becomes free without a message, and the copy arrives before any other try.
-        world.server.command(&["INCRBY", "s", "1"]);
+        setup.server.command(&["INCRBY", "s", "1"]);
         kept.deliver();
-        world.server.command(&["PUBLISH", "redisson_sc:{s}", "1"]);
+        setup.server.command(&["PUBLISH", "redisson_sc:{s}", "1"]);
         assert_eq!(second.join().unwrap(), Ok(true));
         assert_eq!(first.join().unwrap(), Ok(false));
     });

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::expected::{self, Expected};
-use crate::common::stores::{World, on_both_stores};
+use crate::common::stores::{TestStore, on_both_stores};
 use crate::common::{SLACK, SOON, TIMEOUT, built, pause, settle, timed};
 use wheellock::{Client, ExpirableSemaphore, LostReason, Permits};
 use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
@@ -30,9 +30,9 @@ fn all_are_back(client: &Client, seats: &ExpirableSemaphore, permits: i64) {
 }
 
 on_both_stores! {
-    fn several_permits_can_be_released_or_dropped_by_any_thread(world: &World) {
+    fn several_permits_can_be_released_or_dropped_by_any_thread(setup: &TestStore) {
         fn can_be_sent<T: Send + Sync>(_: &T) {}
-        let client = world.client();
+        let client = setup.client();
         for seats in terms(&client, "a") {
             seats.set_permits(5).unwrap();
             let permits: Permits = seats.acquire_many(3).unwrap();
@@ -46,8 +46,8 @@ on_both_stores! {
         assert_eq!(client.stats().held, 0);
     }
 
-    fn the_remaining_permits_are_released_after_one_was(world: &World) {
-        let client = world.client();
+    fn the_remaining_permits_are_released_after_one_was(setup: &TestStore) {
+        let client = setup.client();
         for (seats, drops) in terms(&client, "a").into_iter().zip([true, false, false]) {
             seats.set_permits(4).unwrap();
             let permits = seats.acquire_many(3).unwrap();
@@ -61,8 +61,8 @@ on_both_stores! {
         }
     }
 
-    fn ids_can_be_taken_out_and_released_one_by_one(world: &World) {
-        let client = world.client();
+    fn ids_can_be_taken_out_and_released_one_by_one(setup: &TestStore) {
+        let client = setup.client();
         for seats in terms(&client, "a") {
             seats.set_permits(3).unwrap();
             let ids = seats.acquire_many(3).unwrap().into_ids();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::expected::{self, Expected};
 use crate::common::in_memory::InMemory;
-use crate::common::stores::{World, on_both_stores};
+use crate::common::stores::{TestStore, on_both_stores};
 use crate::common::{SLACK, SOON, TIMEOUT, built, timed};
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, unbounded};
 use wheellock::{Client, ExpirableSemaphore, LostReason, Permit};
@@ -31,8 +31,8 @@ fn lost(reason: LostReason) -> Expected {
 }
 
 on_both_stores! {
-    fn watched_permit_uses_watchdog_lease_until_release_or_drop(world: &World) {
-        let client = world.client();
+    fn watched_permit_uses_watchdog_lease_until_release_or_drop(setup: &TestStore) {
+        let client = setup.client();
         let seats = watched(&client, "a", 2);
         let (one, other) = (seats.acquire().unwrap(), seats.try_acquire().unwrap().unwrap());
         assert_eq!(client.stats().held, 2);
@@ -49,8 +49,8 @@ on_both_stores! {
         assert!(leased.lost().is_none() && client.stats().held == 0);
     }
 
-    fn a_watched_permit_is_given_back_when_its_client_is_shut_down(world: &World) {
-        let client = world.client();
+    fn a_watched_permit_is_given_back_when_its_client_is_shut_down(setup: &TestStore) {
+        let client = setup.client();
         let seats = watched(&client, "a", 5);
         let (one, several) = (seats.acquire().unwrap(), seats.acquire_many(3).unwrap());
         let (told, all_told) = (one.lost().unwrap().clone(), several.lost().unwrap().clone());
@@ -60,18 +60,18 @@ on_both_stores! {
         assert!(!one.is_valid() && !several.is_valid());
         assert_eq!(one.release(), lost(LostReason::Shutdown));
         assert_eq!(several.release(), lost(LostReason::Shutdown));
-        assert_eq!(counts(&world.client().expirable_semaphore("a")), (5, 0));
+        assert_eq!(counts(&setup.client().expirable_semaphore("a")), (5, 0));
     }
 }
 
 #[test]
 fn watched_permits_are_renewed_until_release() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let seats = watched(&client, "a", 4);
     let (one, several) = (seats.acquire().unwrap(), seats.acquire_many(2).unwrap());
     for _ in 0..60 {
-        world.clock.advance(SECOND * 60);
+        setup.clock.advance(SECOND * 60);
         assert!(one.is_valid() && several.is_valid());
         assert!(seats.lease_of(&one.id()).unwrap().unwrap() >= SECOND * 20);
         // Whose lease has ended is not counted.
@@ -81,16 +81,16 @@ fn watched_permits_are_renewed_until_release() {
     several.release().unwrap();
     assert_eq!(counts(&seats), (4, 0));
     let renewed = client.stats().renewed;
-    world.clock.advance(SECOND * 60);
+    setup.clock.advance(SECOND * 60);
     assert_eq!(client.stats().renewed, renewed);
 }
 
 #[test]
 fn watched_permit_released_by_id_is_lost_at_next_renewal() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told_of) = unbounded();
     let client = built(
-        world
+        setup
             .builder()
             .on_lost(move |lock| drop(tell.send((lock.name().to_owned(), lock.reason())))),
     );
@@ -99,7 +99,7 @@ fn watched_permit_released_by_id_is_lost_at_next_renewal() {
     let others = client.expirable_semaphore("a");
     others.release(&one.id()).unwrap();
     others.release(&several.ids()[1]).unwrap();
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     assert_eq!(one.lost().unwrap().try_recv(), Ok(LostReason::Deleted));
     assert_eq!(several.lost().unwrap().recv_timeout(SOON), Ok(LostReason::Deleted));
     assert!(!one.is_valid() && !several.is_valid());
@@ -115,20 +115,20 @@ fn watched_permit_released_by_id_is_lost_at_next_renewal() {
 
 #[test]
 fn watched_permit_is_lost_at_lease_end_if_server_unreachable() {
-    let world = InMemory::new();
-    let client = world.client();
-    let other = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
+    let other = setup.client();
     let seats = watched(&client, "a", 1);
     let permit = seats.acquire().unwrap();
-    world.clock.advance(SECOND * 100);
-    world.memory.set_unreachable(true);
-    world.clock.advance(SECOND * 31);
+    setup.clock.advance(SECOND * 100);
+    setup.memory.set_unreachable(true);
+    setup.clock.advance(SECOND * 31);
     assert_eq!(permit.lost().unwrap().try_recv(), Ok(LostReason::ServerUnreachable));
     assert!(!permit.is_valid() && permit.remaining().is_zero());
-    world.memory.set_unreachable(false);
+    setup.memory.set_unreachable(false);
     let theirs = other.expirable_semaphore("a").try_acquire().unwrap().unwrap();
     assert_eq!(permit.release(), lost(LostReason::ServerUnreachable));
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     assert_eq!(client.stats().queued_releases, 0);
     // Whoever has it by now is not touched.
     assert_eq!(counts(&seats), (0, 1));
@@ -137,46 +137,46 @@ fn watched_permit_is_lost_at_lease_end_if_server_unreachable() {
 
 #[test]
 fn into_id_ends_renewal_and_permit_expires_with_lease() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let seats = watched(&client, "a", 1);
     let permit = seats.acquire().unwrap();
-    world.clock.advance(SECOND * 100);
+    setup.clock.advance(SECOND * 100);
     let told = permit.lost().unwrap().clone();
     let _id = permit.into_id();
     assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
     assert_eq!((client.stats().held, counts(&seats)), (0, (0, 1)));
-    world.clock.advance(SECOND * 31);
+    setup.clock.advance(SECOND * 31);
     assert_eq!(counts(&seats), (1, 0));
     assert_eq!(client.stats().lost, 0);
 }
 
 #[test]
 fn damaged_permit_leases_do_not_stop_renewal_of_valid_holds() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let (spoilt, gone) = (watched(&client, "a", 1), watched(&client, "b", 1));
     let (first, second) = (spoilt.acquire().unwrap(), gone.acquire().unwrap());
     let well = watched(&client, "c", 1).acquire().unwrap();
     let lock = client.lock("d").lock().unwrap();
-    world.memory.put_text("{a}:timeout");
-    world.memory.delete("{b}:timeout");
-    world.clock.advance(SECOND * 10);
+    setup.memory.put_text("{a}:timeout");
+    setup.memory.delete("{b}:timeout");
+    setup.clock.advance(SECOND * 10);
     assert_eq!(first.lost().unwrap().try_recv(), Ok(LostReason::TakenOver));
     assert_eq!(second.lost().unwrap().try_recv(), Ok(LostReason::Deleted));
-    world.clock.advance(SECOND * 100);
+    setup.clock.advance(SECOND * 100);
     assert!(well.is_valid() && lock.is_held());
 }
 
 #[test]
 fn renewal_extends_short_lease_and_keeps_longer_manual_lease() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let seats = watched(&client, "a", 2);
     let (long, short) = (seats.acquire().unwrap(), seats.acquire().unwrap());
     assert!(seats.update_lease(&long.id(), SECOND * 3600).unwrap());
     assert!(seats.update_lease(&short.id(), SECOND * 15).unwrap());
-    world.clock.advance(SECOND * 60);
+    setup.clock.advance(SECOND * 60);
     assert_eq!(seats.lease_of(&long.id()).unwrap(), Some(SECOND * 3540));
     assert!(seats.lease_of(&short.id()).unwrap().unwrap() >= SECOND * 20);
     assert!(long.is_valid() && short.is_valid());
@@ -184,14 +184,14 @@ fn renewal_extends_short_lease_and_keeps_longer_manual_lease() {
 
 #[test]
 fn max_hold_and_long_holds_are_watched_permits_too() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told_of) = unbounded();
-    let builder = world.builder().max_hold(SECOND * 60);
+    let builder = setup.builder().max_hold(SECOND * 60);
     let builder =
         builder.on_long_hold(SECOND * 5, move |held| drop(tell.send(held.name().to_owned())));
     let client = built(builder);
     let permit = watched(&client, "a", 1).acquire().unwrap();
-    world.clock.advance(SECOND * 60);
+    setup.clock.advance(SECOND * 60);
     assert_eq!(told_of.recv_timeout(SOON), Ok("a".to_owned()));
     assert_eq!(permit.lost().unwrap().recv_timeout(SOON), Ok(LostReason::Expired));
 }
@@ -235,22 +235,22 @@ fn waiter_gets_watched_permit_when_lease_of_lost_client_ends() {
 }
 
 /// Aims a fault at the next run of a script.
-fn on(world: &crate::common::World, script: &'static str, fault: Fault) -> Aim {
-    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
+fn on(setup: &crate::common::ProxiedServer, script: &'static str, fault: Fault) -> Aim {
+    let hash = setup.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
-    world.proxy.on(is, fault)
+    setup.proxy.on(is, fault)
 }
 
 #[test]
 fn delayed_acquire_copy_grants_no_watched_permit_after_release() {
-    let world = crate::common::World::new();
-    let client = built(world.builder().command_timeout(SECOND * 2));
+    let setup = crate::common::ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(SECOND * 2));
     let seats = watched(&client, "a", 2);
-    let kept = on(&world, ACQUIRE, Fault::HoldRequest);
+    let kept = on(&setup, ACQUIRE, Fault::HoldRequest);
     let permit: Permit = std::thread::scope(|scope| {
         let acquire = scope.spawn(|| seats.acquire().unwrap());
         kept.wait_for_hit(SOON);
-        world.proxy.cut_all();
+        setup.proxy.cut_all();
         acquire.join().unwrap()
     });
     permit.release().unwrap();
@@ -261,13 +261,13 @@ fn delayed_acquire_copy_grants_no_watched_permit_after_release() {
 
 #[test]
 fn watched_permits_count_once_although_replies_are_lost() {
-    let world = crate::common::World::new();
-    let client = world.patient();
+    let setup = crate::common::ProxiedServer::new();
+    let client = setup.patient();
     let seats = watched(&client, "a", 3);
     // So that the server knows the scripts.
     drop(seats.acquire_many(2).unwrap());
     for script in [ACQUIRE, RELEASE] {
-        let aim = on(&world, script, Fault::ResetBeforeReply);
+        let aim = on(&setup, script, Fault::ResetBeforeReply);
         let permits = seats.acquire_many(2).unwrap();
         assert_eq!(counts(&seats), (1, 2));
         permits.release().unwrap();
@@ -278,13 +278,13 @@ fn watched_permits_count_once_although_replies_are_lost() {
 
 #[test]
 fn an_unanswered_acquire_of_a_watched_permit_leaves_none_behind() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let seats = watched(&client, "a", 1);
-    world.memory.lose_replies(true);
+    setup.memory.lose_replies(true);
     assert!(seats.try_acquire().unwrap_err().is_outcome_unknown());
-    world.memory.lose_replies(false);
-    world.clock.advance(SECOND);
+    setup.memory.lose_replies(false);
+    setup.clock.advance(SECOND);
     assert_eq!((client.stats().held, client.stats().queued_releases), (0, 0));
     assert_eq!(counts(&seats), (1, 0));
     assert!(seats.try_acquire().unwrap().is_some());

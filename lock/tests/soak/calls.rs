@@ -26,7 +26,7 @@ use fastrand::Rng;
 use wheellock::{Client, Error, FencedGuard, Lock};
 use wheellock_fixture::{Proxy, Server, wait_until};
 
-use crate::schedule::{millis, rng_of};
+use crate::plan::{millis, rng_of};
 use crate::times::{LIMIT, SLACK, let_pass, now};
 use crate::{number, say};
 
@@ -142,13 +142,13 @@ impl Caller {
 
     /// A call that began at this time has drawn this token.
     fn see(&mut self, token: u64, begun: Instant) {
-        self.settle(token.wrapping_sub(self.token + 1), token);
+        self.account_for(token.wrapping_sub(self.token + 1), token);
         self.token = token;
         self.unknown.retain(|ended| *ended + MAX_LATE > begun);
     }
 
     /// So many of the unknown calls have run: the counter shows this token.
-    fn settle(&mut self, ran: u64, token: u64) {
+    fn account_for(&mut self, ran: u64, token: u64) {
         let (name, last, unknown) = (&self.name, self.token, self.unknown.len());
         let count = usize::try_from(ran).unwrap();
         assert!(count <= unknown, "{name}: {token} after {last} and {unknown} unknown calls");
@@ -282,7 +282,7 @@ fn each_call_is_told_what_became_of_it_while_connections_break() {
     for caller in &mut callers {
         assert!(!caller.lock.is_locked().unwrap(), "{} is locked", caller.name);
         let last = caller.lock.last_token().unwrap();
-        caller.settle(last.wrapping_sub(caller.token), last);
+        caller.account_for(last.wrapping_sub(caller.token), last);
     }
 
     let (patient, hasty) = callers.split_at(usize::try_from(PATIENT).unwrap());

@@ -9,11 +9,11 @@ use fastrand::Rng;
 use wheellock::{Client, Error, FencedGuard};
 use wheellock_fixture::{TestProcess, wait_until};
 
+use crate::plan::{millis, rng_of};
 use crate::register::Answer;
 use crate::register_server::{RegisterServer, Visitor};
-use crate::schedule::{millis, rng_of};
+use crate::servers::{IN_USE, Kind, LOCKS, Servers, THREADS, kind_of, name_of};
 use crate::times::{LEASE, LIMIT, LONG_WORK, TIMEOUT, WAIT, let_pass};
-use crate::worlds::{IN_USE, Kind, LOCKS, THREADS, Worlds, kind_of, name_of};
 
 /// Says which of the processes a child is to be. Without it the test of that role does nothing.
 pub(crate) const ROLE: &str = "WHEELLOCK_SOAK_ROLE";
@@ -22,7 +22,7 @@ pub(crate) const ROLE: &str = "WHEELLOCK_SOAK_ROLE";
 pub(crate) fn start(
     name: &str,
     seed: u64,
-    worlds: &Worlds,
+    servers: &Servers,
     server: &RegisterServer,
 ) -> TestProcess {
     let mut command = Command::new(env::current_exe().unwrap());
@@ -31,7 +31,7 @@ pub(crate) fn start(
     command.args(["--exact", "child_role", "--nocapture", "--test-threads=2"]);
     command.env(ROLE, name).env(SEED, seed.to_string()).env(REGISTER, server.address.to_string());
     for kind in IN_USE {
-        command.env(variable(*kind), worlds.url(*kind));
+        command.env(variable(*kind), servers.url(*kind));
     }
     TestProcess::spawn(&mut command)
 }

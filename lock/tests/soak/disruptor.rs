@@ -7,16 +7,16 @@ use fastrand::Rng;
 use wheellock_fixture::{Cluster, Fault, Proxy, Server, TestProcess, wait_until};
 
 use crate::child;
+use crate::plan::{Disruption, Step, millis, rng_of};
 use crate::register_server::RegisterServer;
-use crate::schedule::{Disruption, Step, millis, rng_of};
+use crate::servers::{Servers, name_of};
 use crate::times::{LIMIT, let_pass, now};
-use crate::worlds::{Worlds, name_of};
 
 /// A track's own place in time, the same for all.
 pub(crate) struct Disruptor<'a> {
     pub(crate) start: Instant,
     pub(crate) seed: u64,
-    pub(crate) worlds: &'a Worlds,
+    pub(crate) servers: &'a Servers,
     pub(crate) server: &'a RegisterServer,
 }
 
@@ -63,7 +63,7 @@ impl Disruptor<'_> {
     }
 
     fn disrupt_single(&self, step: Step, mut rng: Rng) {
-        let Worlds { proxy, server, .. } = self.worlds;
+        let Servers { proxy, server, .. } = self.servers;
         let during = |switch: &dyn Fn(bool)| {
             switch(true);
             let_pass(step.lasts);
@@ -99,7 +99,7 @@ impl Disruptor<'_> {
     }
 
     fn disrupt_master(&self, step: Step) {
-        let sentinels = self.worlds.sentinels();
+        let sentinels = self.servers.sentinels();
         if step.disruption == Disruption::FailOver {
             sentinels.fail_over();
         } else {
@@ -109,7 +109,7 @@ impl Disruptor<'_> {
     }
 
     fn disrupt_sentinels(&self, step: Step, mut rng: Rng) {
-        let sentinels = self.worlds.sentinels();
+        let sentinels = self.servers.sentinels();
         if step.disruption == Disruption::PauseReplica {
             pause(sentinels.replicas()[0], step.lasts);
         } else {
@@ -120,7 +120,7 @@ impl Disruptor<'_> {
     }
 
     fn disrupt_cluster(&self, step: Step, lock: usize, mut rng: Rng) {
-        let cluster = self.worlds.cluster();
+        let cluster = self.servers.cluster();
         let slot = cluster.slot_of(&name_of(lock));
         let owner = cluster.node_of(slot);
         match step.disruption {
@@ -193,7 +193,7 @@ impl Processes {
         self.started += 1;
         let name = format!("process-{}", self.started);
         let seed = disruptor.seed.wrapping_add(self.started as u64);
-        let process = child::start(&name, seed, disruptor.worlds, disruptor.server);
+        let process = child::start(&name, seed, disruptor.servers, disruptor.server);
         (name, process)
     }
 

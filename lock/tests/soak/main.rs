@@ -1,7 +1,7 @@
 //! Four real processes of eight threads count under sixteen fenced locks, under all kinds of
 //! faults.
 //!
-//! The schedule follows from a seed, which is written to standard error and can be given again with
+//! The plan follows from a seed, which is written to standard error and can be given again with
 //! `SOAK_SEED`. How the processes interleave is up to the machine. The test lasts a minute, or as
 //! many seconds as `SOAK_SECONDS` says.
 //!
@@ -18,12 +18,12 @@
 mod calls;
 mod child;
 mod disruptor;
+mod plan;
 mod register;
 mod register_server;
-mod schedule;
+mod servers;
 mod times;
 mod verdict;
-mod worlds;
 
 use std::collections::hash_map::RandomState;
 use std::env;
@@ -36,10 +36,10 @@ use std::time::Duration;
 use wheellock_fixture::wait_until;
 
 use disruptor::{Disruptor, Processes};
+use plan::{FaultPlan, Track};
 use register_server::RegisterServer;
-use schedule::{Schedule, Track};
+use servers::{IN_USE, PROCESSES, Servers};
 use times::{LIMIT, now};
-use worlds::{IN_USE, PROCESSES, Worlds};
 
 #[test]
 fn child_role() {
@@ -53,18 +53,18 @@ fn child_role() {
 fn faults_cause_no_stale_write_and_every_wait_ends() {
     let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let length = Duration::from_secs(number("SOAK_SECONDS").unwrap_or(SHORT));
-    let schedule = Schedule::new(seed, length, IN_USE);
-    say(&format!("SOAK_SEED={seed} SOAK_SECONDS={}\n{schedule}", length.as_secs()));
+    let plan = FaultPlan::new(seed, length, IN_USE);
+    say(&format!("SOAK_SEED={seed} SOAK_SECONDS={}\n{plan}", length.as_secs()));
 
-    let worlds = Worlds::start();
+    let servers = Servers::start();
     let server = RegisterServer::open();
-    let disruptor = Disruptor { start: now(), seed, worlds: &worlds, server: &server };
+    let disruptor = Disruptor { start: now(), seed, servers: &servers, server: &server };
     let processes = Processes::start(PROCESSES, &disruptor);
     let mut processes = thread::scope(|scope| {
         let mut disrupted = None;
         let mut others = Vec::new();
         let mut processes = Some(processes);
-        for (track, steps) in &schedule.tracks {
+        for (track, steps) in &plan.tracks {
             match (track, processes.take()) {
                 (Track::Processes, Some(all)) => {
                     disrupted = Some(scope.spawn(|| disruptor.disrupt_processes(steps, all)));
@@ -82,7 +82,7 @@ fn faults_cause_no_stale_write_and_every_wait_ends() {
     });
 
     // The faults are over: now every thread acquires.
-    worlds.wait_until_well();
+    servers.wait_until_well();
     let threads = processes.threads();
     let healed = now();
     let mut outside: Vec<String> = Vec::new();
@@ -91,7 +91,7 @@ fn faults_cause_no_stale_write_and_every_wait_ends() {
         let got_in =
             |thread: &str| register.threads.get(thread).is_some_and(|it| it.entered_since(healed));
         outside = threads.iter().filter(|thread| !got_in(thread)).cloned().collect();
-        outside.is_empty() || now() > healed + schedule.longest_outside()
+        outside.is_empty() || now() > healed + plan.longest_outside()
     });
     let end = now();
     server.close();
@@ -103,7 +103,7 @@ fn faults_cause_no_stale_write_and_every_wait_ends() {
     if !outside.is_empty() {
         faults.push(format!("they got no lock in the end: {outside:?}"));
     }
-    faults.extend(worlds.left_over().iter().map(|key| format!("this is left: {key}")));
+    faults.extend(servers.left_over().iter().map(|key| format!("this is left: {key}")));
 
     let register = server.register.lock();
     faults.extend(register.complaints.iter().cloned());
@@ -134,10 +134,10 @@ fn faults_cause_no_stale_write_and_every_wait_ends() {
     .unwrap();
     say(&figures);
     assert!(faults.is_empty(), "seed {seed}: {faults:#?}");
-    assert!(silence <= schedule.longest_silence(), "seed {seed}: a thread is stuck: {figures}");
-    assert!(outside <= schedule.longest_outside(), "seed {seed}: a thread gets no lock: {figures}");
+    assert!(silence <= plan.longest_silence(), "seed {seed}: a thread is stuck: {figures}");
+    assert!(outside <= plan.longest_outside(), "seed {seed}: a thread gets no lock: {figures}");
     assert!(accepted.iter().all(|writes| *writes > 0), "seed {seed}: {accepted:?}");
-    assert_eq!(worlds.counters(), accepted.len());
+    assert_eq!(servers.counters(), accepted.len());
 }
 
 /// The short form: everything happens once.

@@ -6,7 +6,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use crate::worlds::LOCKS;
+use crate::servers::LOCKS;
 
 /// The numbers, and what became of each thread that came here.
 #[derive(Debug)]

@@ -76,7 +76,7 @@ fn answer(question: &str, register: &mut Register, over: &AtomicBool) -> String 
             None
         }
         "enter" => {
-            let (lock, token, holder, _, _) = claim(rest);
+            let (lock, token, holder, _, _) = parse_access(rest);
             let said = register.read(lock, token, holder);
             let traces = register.sign(thread, now);
             if said == Answer::Stale {
@@ -87,7 +87,7 @@ fn answer(question: &str, register: &mut Register, over: &AtomicBool) -> String 
             Some(said)
         }
         "write" => {
-            let (lock, token, holder, old, new) = claim(rest);
+            let (lock, token, holder, old, new) = parse_access(rest);
             let said = register.write(lock, token, holder, old, new);
             let traces = register.sign(thread, now);
             if said == Answer::Stale {
@@ -108,7 +108,7 @@ fn answer(question: &str, register: &mut Register, over: &AtomicBool) -> String 
 }
 
 /// Parses `<lock> <token> <holder> <old> <new>`; a read leaves out the last two.
-fn claim(text: &str) -> (usize, u64, &str, u64, u64) {
+fn parse_access(text: &str) -> (usize, u64, &str, u64, u64) {
     let words: Vec<_> = text.split(' ').collect();
     let number = |place: usize| words.get(place).map_or(0, |word| word.parse().unwrap());
     (usize::try_from(number(0)).unwrap(), number(1), words[2], number(3), number(4))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::fleet::{
     Fleet, LIMIT, MANY, Strangers, UNHARMED, assert_no_orphan, other_names,
 };
-use crate::common::{Script, World};
+use crate::common::{ProxiedServer, Script};
 use wheellock::ManualClock;
 use wheellock_fixture::{Aim, Fault, Server, wait_until};
 
@@ -20,23 +20,23 @@ const LEASE: Duration = Duration::from_secs(300);
 
 /// Ten thousand locks behind a proxy, and another client's locks past it.
 struct Scene {
-    world: World,
+    setup: ProxiedServer,
     strangers: Strangers,
     clock: ManualClock,
 }
 
 impl Scene {
     fn new() -> (Self, Fleet) {
-        let world = World::new();
-        let strangers = Strangers::take(&world.server, &other_names());
-        let patient = world.builder().command_timeout(Duration::from_secs(3));
+        let setup = ProxiedServer::new();
+        let strangers = Strangers::take(&setup.server, &other_names());
+        let patient = setup.builder().command_timeout(Duration::from_secs(3));
         let (fleet, clock) = Fleet::take_on_manual_clock(patient.watchdog_lease(LEASE));
-        (Self { world, strangers, clock }, fleet)
+        (Self { setup, strangers, clock }, fleet)
     }
 
     /// Aims at the renewal script that runs after `after` others.
     fn on_renewal(&self, after: usize, fault: Fault) -> Aim {
-        let is_renewal = self.world.is_any(Script::Renew);
+        let is_renewal = self.setup.is_any(Script::Renew);
         let mut left = after;
         let matcher = move |request: &_| {
             let is_meant = is_renewal(request) && left == 0;
@@ -45,7 +45,7 @@ impl Scene {
             }
             is_meant
         };
-        self.world.proxy.on(matcher, fault)
+        self.setup.proxy.on(matcher, fault)
     }
 
     /// All are due at once, and a failed attempt has time for a second one. Then all are renewed.
@@ -74,10 +74,10 @@ impl Scene {
     }
 
     fn end(mut self, fleet: Fleet) {
-        fleet.assert_no_hold_is_valid_without_a_key(&mut self.world.server.connection());
+        fleet.assert_no_hold_is_valid_without_a_key(&mut self.setup.server.connection());
         let ended = fleet.release_all();
         self.strangers.assert_intact();
-        assert_no_orphan(&self.world.server, &ended, &[&self.strangers]);
+        assert_no_orphan(&self.setup.server, &ended, &[&self.strangers]);
         self.strangers.assert_intact();
     }
 }
@@ -106,7 +106,7 @@ fn connections_reset_in_the_middle_of_a_batch_lose_nothing() {
 #[test]
 fn a_connection_killed_in_the_middle_of_a_batch_loses_nothing() {
     let (scene, mut fleet) = Scene::new();
-    let server = &scene.world.server;
+    let server = &scene.setup.server;
     let others = connections(server);
     let aim = scene.on_renewal(45, Fault::HoldRequest);
     let ran = server.command_calls("evalsha");
@@ -135,12 +135,12 @@ fn a_connection_killed_in_the_middle_of_a_batch_loses_nothing() {
 
 #[test]
 fn ten_milliseconds_more_per_round_trip_lose_nothing() {
-    let world = World::new();
-    let mut strangers = Strangers::take(&world.server, &other_names());
-    let patient = world.builder().command_timeout(Duration::from_secs(3));
+    let setup = ProxiedServer::new();
+    let mut strangers = Strangers::take(&setup.server, &other_names());
+    let patient = setup.builder().command_timeout(Duration::from_secs(3));
     // On the real clock, as it is the real time of a round trip that counts.
     let mut fleet = Fleet::take(patient.watchdog_lease(Duration::from_secs(6)));
-    world.proxy.delay_replies(Duration::from_millis(10));
+    setup.proxy.delay_replies(Duration::from_millis(10));
     let renewed = fleet.client.stats().renewed + 3 * MANY as u64;
     fleet.look_until("all were renewed three times", |fleet, toll| {
         assert_eq!(toll, UNHARMED);
@@ -152,10 +152,10 @@ fn ten_milliseconds_more_per_round_trip_lose_nothing() {
         "10 ms more: {} renewals in {} scripts, late {:?}, nothing lost",
         stats.renewed, stats.renewal_scripts, stats.renewal_lateness,
     );
-    world.proxy.delay_replies(Duration::ZERO);
-    fleet.assert_no_hold_is_valid_without_a_key(&mut world.server.connection());
+    setup.proxy.delay_replies(Duration::ZERO);
+    fleet.assert_no_hold_is_valid_without_a_key(&mut setup.server.connection());
     let ended = fleet.release_all();
-    assert_no_orphan(&world.server, &ended, &[&strangers]);
+    assert_no_orphan(&setup.server, &ended, &[&strangers]);
     strangers.assert_intact();
 }
 
@@ -171,10 +171,10 @@ fn connections(server: &Server) -> BTreeSet<String> {
 #[test]
 fn scripts_flushed_between_batches_lose_nothing() {
     let (scene, mut fleet) = Scene::new();
-    let is_renewal = scene.world.is_any(Script::Renew);
-    let mut operator = scene.world.server.connection();
+    let is_renewal = scene.setup.is_any(Script::Renew);
+    let mut operator = scene.setup.server.connection();
     let mut seen = 0;
-    let forgotten = scene.world.proxy.on(
+    let forgotten = scene.setup.proxy.on(
         move |request| {
             seen += usize::from(is_renewal(request));
             let is_meant = is_renewal(request) && seen % 7 == 0;

@@ -18,16 +18,16 @@ use wheellock::{Client, Error, Guard, Lock, LockGuard, LostReason, Memory, Wait}
 use wheellock_fixture::{Fault, Server, wait_until};
 
 use crate::common::in_memory::InMemory;
-use crate::common::{LIMIT, SOON, Script, World, built, ended, pause};
+use crate::common::{LIMIT, ProxiedServer, SOON, Script, built, ended, pause};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A client in memory whose time stands still: the number of hand-overs is limited, and no waiter
 /// is asking just when a hold could be handed to it, because it polls.
 fn in_memory() -> (InMemory, Client) {
-    let world = InMemory::new();
-    let client = world.client();
-    (world, client)
+    let setup = InMemory::new();
+    let client = setup.client();
+    (setup, client)
 }
 
 /// A client in memory whose time passes, for threads that are never all asleep.
@@ -51,12 +51,12 @@ fn wait_for_waiters(client: &Client, count: usize) {
 }
 
 /// A thread that waits for the lock, behind so many others, until its time is over.
-fn gives_up_behind(world: &InMemory, client: &Client, waiters: usize) {
+fn gives_up_behind(setup: &InMemory, client: &Client, waiters: usize) {
     let limit = Duration::from_millis(50);
     thread::scope(|scope| {
         let late = scope.spawn(|| client.lock("a").try_lock_for(limit).unwrap().is_some());
         wait_for_waiters(client, waiters + 1);
-        world.clock.advance(limit);
+        setup.clock.advance(limit);
         assert!(!late.join().unwrap());
     });
 }
@@ -147,7 +147,7 @@ fn the_next_thread_gets_the_hold_without_a_command_of_either() {
 
 #[test]
 fn hand_over_between_sendable_and_plain_locks_updates_nesting() {
-    let (world, client) = in_memory();
+    let (setup, client) = in_memory();
     let (plain, sendable) = (client.lock("a"), client.lock("a").sendable());
     let guard = sendable.lock().unwrap();
     let owner = guard.owner().to_owned();
@@ -183,12 +183,12 @@ fn hand_over_between_sendable_and_plain_locks_updates_nesting() {
         last.end().unwrap();
     });
     assert_eq!(client.stats().hand_overs, 3);
-    assert!(world.memory.fields("a").is_empty());
+    assert!(setup.memory.fields("a").is_empty());
 }
 
 #[test]
 fn a_dropped_guard_hands_over_as_an_unlocked_one_does() {
-    let (world, client) = in_memory();
+    let (setup, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
@@ -197,7 +197,7 @@ fn a_dropped_guard_hands_over_as_an_unlocked_one_does() {
         assert_eq!(next.owner(), owner);
         next.end().unwrap();
     });
-    assert!(world.memory.fields("a").is_empty());
+    assert!(setup.memory.fields("a").is_empty());
 }
 
 #[test]
@@ -220,8 +220,8 @@ fn non_reentrant_lock_hands_over_and_refuses_second_guard() {
 
 #[test]
 fn hand_over_budget_of_zero_disables_and_above_1_s_is_refused() {
-    let world = InMemory::new();
-    let builder = world.builder();
+    let setup = InMemory::new();
+    let builder = setup.builder();
     let client = built(builder.clone().hand_over_budget(Duration::ZERO));
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
@@ -422,9 +422,9 @@ fn only_plain_watched_holds_of_threads_are_handed_over() {
         }),
     ];
     for (kind, hold) in holds {
-        let (world, client) = in_memory();
+        let (setup, client) = in_memory();
         let end = hold(&client);
-        let owner = world.memory.fields("a")[0].0.clone();
+        let owner = setup.memory.fields("a")[0].0.clone();
         thread::scope(|scope| {
             let next = Holder::behind(scope, &client, "a", 0);
             end();
@@ -432,7 +432,7 @@ fn only_plain_watched_holds_of_threads_are_handed_over() {
             next.end().unwrap();
         });
         assert_eq!(client.stats().hand_overs, 0, "{kind}");
-        assert!(world.memory.fields("a").is_empty(), "{kind}");
+        assert!(setup.memory.fields("a").is_empty(), "{kind}");
     }
 }
 
@@ -463,7 +463,7 @@ fn waiters_with_lease_owner_or_several_locks_get_no_hand_over() {
         }),
     ];
     for (kind, take) in takes {
-        let (world, client) = in_memory();
+        let (setup, client) = in_memory();
         let guard = client.lock("a").lock().unwrap();
         thread::scope(|scope| {
             let next = scope.spawn(|| take(&client));
@@ -472,13 +472,13 @@ fn waiters_with_lease_owner_or_several_locks_get_no_hand_over() {
             ended(&client, next);
         });
         assert_eq!(client.stats().hand_overs, 0, "{kind}");
-        assert!(world.memory.fields("a").is_empty(), "{kind}");
+        assert!(setup.memory.fields("a").is_empty(), "{kind}");
     }
 }
 
 #[test]
 fn a_nested_hold_is_handed_over_with_its_last_guard() {
-    let (world, client) = in_memory();
+    let (setup, client) = in_memory();
     let lock = client.lock("a");
     let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
     let owner = outer.owner().to_owned();
@@ -486,7 +486,7 @@ fn a_nested_hold_is_handed_over_with_its_last_guard() {
         let next = Holder::behind(scope, &client, "a", 0);
         inner.unlock().unwrap();
         assert_eq!((lock.hold_count(), next.has.try_recv()), (1, Err(TryRecvError::Empty)));
-        assert_eq!(world.memory.fields("a"), [(owner.clone(), "1".to_owned())]);
+        assert_eq!(setup.memory.fields("a"), [(owner.clone(), "1".to_owned())]);
         outer.unlock().unwrap();
         assert_eq!(next.owner(), owner);
         next.end().unwrap();
@@ -525,9 +525,9 @@ fn each_holder_sees_its_own_hold() {
 
 #[test]
 fn max_hold_and_long_hold_report_restart_at_each_hand_over() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = unbounded();
-    let builder = world.builder().max_hold(SECOND * 120);
+    let builder = setup.builder().max_hold(SECOND * 120);
     let client =
         built(builder.on_long_hold(SECOND * 70, move |held| tell.send(held.held_for()).unwrap()));
     let guard = client.lock("a").lock().unwrap();
@@ -535,16 +535,16 @@ fn max_hold_and_long_hold_report_restart_at_each_hand_over() {
     thread::scope(|scope| {
         let (second, third) =
             (Holder::behind(scope, &client, "a", 0), Holder::behind(scope, &client, "a", 1));
-        world.clock.advance(SECOND * 60);
+        setup.clock.advance(SECOND * 60);
         guard.unlock().unwrap();
         assert_eq!(second.owner(), owner);
         // 140 s after the grant, 80 s after the hand-over.
-        world.clock.advance(SECOND * 80);
+        setup.clock.advance(SECOND * 80);
         assert_eq!(client.stats().lost, 0);
         let reports: Vec<Duration> = told.try_iter().collect();
         assert!(matches!(reports[..], [held] if held < SECOND * 81), "{reports:?}");
         // Renewals are left out from now on, and the next holder would go without.
-        world.clock.advance(SECOND * 25);
+        setup.clock.advance(SECOND * 25);
         second.end().unwrap();
         assert_ne!(third.owner(), owner);
         third.end().unwrap();
@@ -553,20 +553,20 @@ fn max_hold_and_long_hold_report_restart_at_each_hand_over() {
 
 #[test]
 fn loss_is_reported_to_present_holder_and_next_thread_acquires() {
-    let world = InMemory::new();
+    let setup = InMemory::new();
     let (tell, told) = unbounded();
-    let client = built(world.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
+    let client = built(setup.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
         let (second, third) =
             (Holder::behind(scope, &client, "a", 0), Holder::behind(scope, &client, "a", 1));
-        world.clock.advance(SECOND * 5);
+        setup.clock.advance(SECOND * 5);
         guard.unlock().unwrap();
         assert_eq!(second.owner(), owner);
-        world.memory.delete("a");
+        setup.memory.delete("a");
         // The renewal answers that it is gone, or that the third has taken it: that one polls.
-        world.clock.advance(SECOND * 6);
+        setup.clock.advance(SECOND * 6);
         assert_ne!(third.owner(), owner);
         let lost = told.recv_timeout(SOON).unwrap();
         assert_eq!(lost.owner(), owner);
@@ -580,14 +580,14 @@ fn loss_is_reported_to_present_holder_and_next_thread_acquires() {
 
 #[test]
 fn waiter_behind_lost_holder_acquires_when_loss_is_found() {
-    let world = InMemory::new();
-    let client = world.client_with_lease(SECOND);
+    let setup = InMemory::new();
+    let client = setup.client_with_lease(SECOND);
     let guard = client.lock("a").lock().unwrap();
     thread::scope(|scope| {
         let second = Holder::behind(scope, &client, "a", 0);
-        world.memory.delete("a");
+        setup.memory.delete("a");
         // The renewal after a third of the lease finds that, long before the waiter polls.
-        world.clock.advance(SECOND / 2);
+        setup.clock.advance(SECOND / 2);
         assert_ne!(second.owner(), guard.owner());
         second.end().unwrap();
     });
@@ -596,8 +596,8 @@ fn waiter_behind_lost_holder_acquires_when_loss_is_found() {
 
 #[test]
 fn lease_expired_during_process_pause_is_not_handed_over() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
@@ -605,12 +605,12 @@ fn lease_expired_during_process_pause_is_not_handed_over() {
             (Holder::behind(scope, &client, "a", 0), Holder::behind(scope, &client, "a", 1));
         guard.unlock().unwrap();
         assert_eq!(second.owner(), owner);
-        world.clock.jump(SECOND * 31);
+        setup.clock.jump(SECOND * 31);
         assert!(matches!(second.end(), Err(Error::Lost { .. })));
         assert_ne!(third.owner(), owner);
         third.end().unwrap();
     });
-    assert!(world.memory.fields("a").is_empty());
+    assert!(setup.memory.fields("a").is_empty());
 }
 
 // Ends.
@@ -634,12 +634,12 @@ fn forced_release_ends_current_hold_and_next_thread_acquires() {
 
 #[test]
 fn nothing_is_handed_over_while_a_forced_release_is_under_way() {
-    let world = World::new();
-    let client = built(world.builder().command_timeout(SECOND * 30).hand_over_budget(SECOND));
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(SECOND * 30).hand_over_budget(SECOND));
     // A hold is taken, and its release forced, whose answer is held back.
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
-    let hold_back = world.proxy.on(world.is(Script::ForceRelease, "a"), Fault::HoldReply);
+    let hold_back = setup.proxy.on(setup.is(Script::ForceRelease, "a"), Fault::HoldReply);
     thread::scope(|scope| {
         let next = Holder::behind(scope, &client, "a", 0);
         let forced = scope.spawn(|| client.lock("a").force_unlock().unwrap());
@@ -660,7 +660,7 @@ fn nothing_is_handed_over_while_a_forced_release_is_under_way() {
 
 #[test]
 fn cancelled_or_timed_out_waiter_leaves_queue_at_once() {
-    let (world, client) = in_memory();
+    let (setup, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     let (cancel, cancelled) = bounded::<()>(0);
@@ -672,7 +672,7 @@ fn cancelled_or_timed_out_waiter_leaves_queue_at_once() {
         wait_for_waiters(&client, 1);
         let third = Holder::behind(scope, &client, "a", 1);
         assert_eq!(client.lock("a").hold_count(), 1);
-        gives_up_behind(&world, &client, 2);
+        gives_up_behind(&setup, &client, 2);
         drop(cancel);
         assert!(matches!(ended(&client, first), Err(Error::Cancelled { .. })));
         wait_for_waiters(&client, 1);
@@ -775,7 +775,7 @@ fn a_shutdown_ends_the_holder_and_the_line() {
 
 #[test]
 fn panicking_thread_hands_over_and_forgotten_guard_keeps_lock() {
-    let (world, client) = in_memory();
+    let (setup, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
@@ -789,6 +789,6 @@ fn panicking_thread_hands_over_and_forgotten_guard_keeps_lock() {
         next.end().unwrap();
     });
     std::mem::forget(client.lock("a").lock().unwrap());
-    gives_up_behind(&world, &client, 0);
-    assert_eq!(world.memory.fields("a").len(), 1);
+    gives_up_behind(&setup, &client, 0);
+    assert_eq!(setup.memory.fields("a").len(), 1);
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::common::fake::{FakeServer, array};
 use crate::common::{
-    LIMIT, SOON, Script, TIMEOUT, World, built, ended, limit_user, limited_user, now, pause, timed,
-    wait_for_a_waiter, without_polls,
+    LIMIT, ProxiedServer, SOON, Script, TIMEOUT, built, ended, limit_user, limited_user, now,
+    pause, timed, wait_for_a_waiter, without_polls,
 };
 use crate::waiting_threads::{
     IN_TIME, POLL_BOUND, connect, listeners, scripts, start, take, wait_for_the_head,
@@ -26,17 +26,17 @@ fn a_blocked_subscription_delays_nothing() {
     const WAIT: Duration = Duration::from_millis(50);
     /// A write would take a command timeout. What does not wait for it ends long before.
     const BOUND: Duration = Duration::from_secs(10);
-    let world = World::new();
-    let client = built(world.builder().command_timeout(BOUND * 2));
-    let holder = world.rival();
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(BOUND * 2));
+    let holder = setup.rival();
     let name = |number: usize| format!("{number}:{}", "x".repeat(60_000));
     let held: Vec<_> =
         (0..WAITERS).map(|number| holder.lock(&name(number)).lock().unwrap()).collect();
     let other: Vec<_> =
         (0..10).map(|number| holder.lock(&number.to_string()).lock().unwrap()).collect();
     let own = client.lock("own").lock().unwrap();
-    let deaf = world.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::StopReading).always();
-    let tries = world.proxy.on(world.is_any(Script::Acquire), Fault::PassOn).always();
+    let deaf = setup.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::StopReading).always();
+    let tries = setup.proxy.on(setup.is_any(Script::Acquire), Fault::PassOn).always();
     let (cancel, cancelled) = bounded::<()>(0);
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..WAITERS)
@@ -77,12 +77,12 @@ fn a_blocked_subscription_delays_nothing() {
 
 #[test]
 fn a_blocked_subscription_is_replaced() {
-    let world = World::new();
-    let (client, holder) = (world.patient(), world.rival());
+    let setup = ProxiedServer::new();
+    let (client, holder) = (setup.patient(), setup.rival());
     let names: Vec<String> =
         (0..100).map(|number| format!("{number}:{}", "x".repeat(60_000))).collect();
     let held: Vec<_> = names.iter().map(|name| holder.lock(name).lock().unwrap()).collect();
-    let deaf = world.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::StopReading);
+    let deaf = setup.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::StopReading);
     let (cancel, cancelled) = bounded::<()>(0);
     thread::scope(|scope| {
         for name in &names {
@@ -92,7 +92,7 @@ fn a_blocked_subscription_is_replaced() {
         }
         deaf.wait_for_hit(SOON);
         // The proxy has not read that the first connection was closed.
-        let all = || names.iter().all(|name| listeners(&world.server, name) > 0);
+        let all = || names.iter().all(|name| listeners(&setup.server, name) > 0);
         wait_until("every channel is listened to", 2 * LIMIT, all);
         drop(cancel);
     });
@@ -101,13 +101,13 @@ fn a_blocked_subscription_is_replaced() {
 
 #[test]
 fn a_denied_channel_goes_live_once_it_is_permitted() {
-    let world = World::new();
-    limited_user(&world.server, &["resetchannels", "&*{b*}"]);
-    let url = format!("redis://limited:secret@{}/", world.proxy.address());
+    let setup = ProxiedServer::new();
+    limited_user(&setup.server, &["resetchannels", "&*{b*}"]);
+    let url = format!("redis://limited:secret@{}/", setup.proxy.address());
     // Nobody polls.
     let clock = ManualClock::new();
     let client = built(Client::builder().url(&url).clock(Arc::new(clock.clone())));
-    let rival = world.rival();
+    let rival = setup.rival();
     let guard = rival.lock("a").lock().unwrap();
     // When another channel is live, the refusal before it has been read.
     let read_refusal = |number| {
@@ -115,14 +115,14 @@ fn a_denied_channel_goes_live_once_it_is_permitted() {
         let other = rival.lock(&name).lock().unwrap();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock(&name).lock().unwrap().unlock().unwrap());
-            wait_until("the other is listened to", SOON, || listeners(&world.server, &name) > 0);
+            wait_until("the other is listened to", SOON, || listeners(&setup.server, &name) > 0);
             other.unlock().unwrap();
             ended(&client, waiter);
         });
     };
     // Each subscribes anew, and is refused.
     let is_it = |request: &Request| request.name() == "SUBSCRIBE" && request.contains("{a}");
-    let subscribes = world.proxy.on(is_it, Fault::PassOn).times(3);
+    let subscribes = setup.proxy.on(is_it, Fault::PassOn).times(3);
     for refused in 1..=3 {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock("a").try_lock_for(TIMEOUT).unwrap().is_some());
@@ -134,8 +134,8 @@ fn a_denied_channel_goes_live_once_it_is_permitted() {
         });
     }
     wait_until("it was refused", SOON, || !client.warnings().is_empty());
-    limit_user(&world.server, &["&*"]);
-    let subscribe = world.proxy.on(is_it, Fault::HoldRequest);
+    limit_user(&setup.server, &["&*"]);
+    let subscribe = setup.proxy.on(is_it, Fault::HoldRequest);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
         subscribe.wait_for_hit(SOON);

@@ -132,9 +132,9 @@ fn queued_waiters_do_not_mistake_a_dead_server_for_a_holder() {
 #[test]
 fn an_unreachable_in_memory_store_is_an_error_for_every_waiter() {
     for (way, waits) in WAYS {
-        let world = InMemory::new();
-        let client = built(world.builder().clock(std::sync::Arc::new(SystemClock)));
-        world.memory.set_unreachable(true);
+        let setup = InMemory::new();
+        let client = built(setup.builder().clock(std::sync::Arc::new(SystemClock)));
+        setup.memory.set_unreachable(true);
         for outcome in together(&client, waits) {
             assert!(outcome.as_ref().is_err_and(Error::is_retryable), "{way}: {outcome:?}");
         }
@@ -215,22 +215,22 @@ fn short_timed_wait_behind_waiter_times_out_without_error() {
 
 #[test]
 fn in_memory_a_try_waits_for_no_release_that_was_tried_in_vain() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    world.memory.set_unreachable(true);
+    setup.memory.set_unreachable(true);
     drop(guard);
     // The time of the test stands still. A renewal thread tries once, and then waits for a later time.
-    world.clock.wait_until_idle();
+    setup.clock.wait_until_idle();
     assert_eq!(client.stats().queued_releases, 1);
-    world.memory.set_unreachable(false);
+    setup.memory.set_unreachable(false);
     let (tell, told) = bounded(1);
     let trying = client.clone();
     let attempt = move || drop(tell.send(trying.lock("a").try_lock().map(|guard| guard.is_some())));
     thread::Builder::new().name("try".to_owned()).spawn(attempt).unwrap();
     assert_eq!(told.recv_timeout(SOON), Ok(Ok(false)));
     assert_eq!(client.stats().queued_releases, 1);
-    world.clock.advance(SOON);
+    setup.clock.advance(SOON);
     wait_until("the release is sent again", SOON, || client.stats().queued_releases == 0);
     assert!(client.lock("a").try_lock().unwrap().is_some());
 }

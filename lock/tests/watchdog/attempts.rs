@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{SLACK, SOON, Script, World, built, pause, timed};
+use crate::common::{ProxiedServer, SLACK, SOON, Script, built, pause, timed};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Parker;
 use wheellock::{Clock, LockGuard, ManualClock};
@@ -47,15 +47,15 @@ impl Clock for Slow {
 /// How long an attempt takes that is never answered, after some that were and seemed to take
 /// `round_trip`.
 fn attempt(lease: Duration, round_trip: Duration) -> Duration {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let clock = ManualClock::new();
     let slow = Slow::new(&clock, round_trip);
-    let builder = world.builder().command_timeout(SECOND * 10).watchdog_lease(lease).clock(slow);
+    let builder = setup.builder().command_timeout(SECOND * 10).watchdog_lease(lease).clock(slow);
     let client = built(builder);
     let guard = client.lock("a").lock().unwrap();
     clock.jump(lease / 3);
     assert_eq!(client.stats().renewed, 1);
-    let unanswered = world.proxy.on(world.is_any(Script::Renew), Fault::SwallowReply).always();
+    let unanswered = setup.proxy.on(setup.is_any(Script::Renew), Fault::SwallowReply).always();
     // The renewal thread's time is ahead by some readings.
     let ((), took) = timed(|| clock.jump(lease / 3 + round_trip * 4));
     assert_eq!((client.stats().unanswered_renewals, unanswered.hits()), (1, 1));
@@ -90,22 +90,22 @@ fn an_attempt_has_three_seconds_at_most_however_long_the_lease() {
 
 #[test]
 fn a_flushed_script_is_sent_again_within_its_attempt() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let clock = ManualClock::new();
     // Long, as an answer that a busy machine reads too late may count.
     let timeout = SECOND;
     let lease = timeout * 10;
-    let builder = world.builder().command_timeout(timeout).watchdog_lease(lease);
+    let builder = setup.builder().command_timeout(timeout).watchdog_lease(lease);
     let client = built(builder.clock(Arc::new(clock.clone())));
     let guard = client.lock("a").lock().unwrap();
-    world.server.command(&["SCRIPT", "FLUSH"]);
+    setup.server.command(&["SCRIPT", "FLUSH"]);
     // Each answer comes in time, the two together do not.
-    world.proxy.delay_replies(timeout * 3 / 4);
+    setup.proxy.delay_replies(timeout * 3 / 4);
     clock.jump(lease / 3);
     let stats = client.stats();
     assert_eq!((stats.unanswered_renewals, stats.renewed), (1, 0));
     // The server has learnt the script meanwhile.
-    world.proxy.delay_replies(Duration::ZERO);
+    setup.proxy.delay_replies(Duration::ZERO);
     clock.jump(lease / 8);
     assert_eq!(client.stats().renewed, 1);
     assert!(guard.is_held());
@@ -114,31 +114,31 @@ fn a_flushed_script_is_sent_again_within_its_attempt() {
 /// What two hundred and fifty holds, ten scripts' worth, have on their way when the second script
 /// is held up.
 struct Scene {
-    world: World,
+    setup: ProxiedServer,
     clock: ManualClock,
     guards: Vec<LockGuard>,
 }
 
 impl Scene {
     fn new(round_trip: Duration) -> Self {
-        let world = World::new();
+        let setup = ProxiedServer::new();
         let clock = ManualClock::new();
         let slow = Slow::new(&clock, round_trip);
-        let client = built(world.builder().command_timeout(SECOND * 3).clock(slow));
+        let client = built(setup.builder().command_timeout(SECOND * 3).clock(slow));
         let guards =
             (0..250).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
-        Self { world, clock, guards }
+        Self { setup, clock, guards }
     }
 
     /// Looks at what is held up while all are renewed.
     fn renew(&self, look: impl FnOnce(&Aim)) {
-        let is_renewal = self.world.is_any(Script::Renew);
+        let is_renewal = self.setup.is_any(Script::Renew);
         let mut renewals = 0;
         let matcher = move |request: &_| {
             renewals += u32::from(is_renewal(request));
             is_renewal(request) && renewals > 1
         };
-        let held_up = self.world.proxy.on(matcher, Fault::HoldRequest).always();
+        let held_up = self.setup.proxy.on(matcher, Fault::HoldRequest).always();
         thread::scope(|scope| {
             let renewing = scope.spawn(|| self.clock.jump(LEASE / 3));
             held_up.wait_for_hit(SOON);

@@ -11,12 +11,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Watches a held lock for ten leases and answers the least it had to live, looked at a thousand
 /// times.
-fn least_time_to_live(world: &InMemory, lease: Duration) -> Duration {
+fn least_time_to_live(setup: &InMemory, lease: Duration) -> Duration {
     let step = lease / 100;
     (0..1000)
         .map(|_| {
-            world.clock.advance(step);
-            world.time_to_live("a")
+            setup.clock.advance(step);
+            setup.time_to_live("a")
         })
         .min()
         .unwrap()
@@ -24,10 +24,10 @@ fn least_time_to_live(world: &InMemory, lease: Duration) -> Duration {
 
 #[test]
 fn default_lease_of_30_s_is_renewed_every_10_s_and_keeps_20_s() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    let least = least_time_to_live(&world, SECOND * 30);
+    let least = least_time_to_live(&setup, SECOND * 30);
     assert!(least >= SECOND * 20, "{least:?}");
     // Every ten seconds and up to a second early, for three hundred seconds.
     let renewed = client.stats().renewed;
@@ -38,10 +38,10 @@ fn default_lease_of_30_s_is_renewed_every_10_s_and_keeps_20_s() {
 
 #[test]
 fn a_lease_of_60_s_is_renewed_every_20_s() {
-    let world = InMemory::new();
-    let client = world.client_with_lease(SECOND * 60);
+    let setup = InMemory::new();
+    let client = setup.client_with_lease(SECOND * 60);
     let guard = client.lock("a").lock().unwrap();
-    let least = least_time_to_live(&world, SECOND * 60);
+    let least = least_time_to_live(&setup, SECOND * 60);
     assert!(least >= SECOND * 40, "{least:?}");
     let renewed = client.stats().renewed;
     assert!((30..=34).contains(&renewed), "{renewed} renewals");
@@ -50,87 +50,87 @@ fn a_lease_of_60_s_is_renewed_every_20_s() {
 
 #[test]
 fn the_shortest_watched_lease_is_renewed() {
-    let world = InMemory::new();
-    let client = world.client_with_lease(Duration::from_millis(100));
+    let setup = InMemory::new();
+    let client = setup.client_with_lease(Duration::from_millis(100));
     let guard = client.lock("a").lock().unwrap();
-    assert!(least_time_to_live(&world, Duration::from_millis(100)) > Duration::ZERO);
+    assert!(least_time_to_live(&setup, Duration::from_millis(100)) > Duration::ZERO);
     assert!(guard.is_held());
 }
 
 #[test]
 fn a_lease_of_its_own_is_never_renewed_and_ends_by_itself() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").with_lease(SECOND * 10).lock().unwrap();
     // The margin is one hundredth and 2 ms.
-    world.clock.advance(Duration::from_millis(9897));
+    setup.clock.advance(Duration::from_millis(9897));
     assert!(guard.is_held());
     assert!(guard.lost().is_empty());
-    world.clock.advance(Duration::from_millis(1));
+    setup.clock.advance(Duration::from_millis(1));
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     // The holder stops believing before the server does.
-    assert!(world.time_to_live("a") > Duration::ZERO);
-    world.clock.advance(Duration::from_millis(102));
-    assert_eq!(world.time_to_live("a"), Duration::ZERO);
+    assert!(setup.time_to_live("a") > Duration::ZERO);
+    setup.clock.advance(Duration::from_millis(102));
+    assert_eq!(setup.time_to_live("a"), Duration::ZERO);
     assert_eq!(guard.lost().try_recv(), Ok(LostReason::Expired));
     assert_eq!(client.stats().renewed, 0);
 }
 
 #[test]
 fn a_loss_is_reported_within_a_tick_of_expiry() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").with_lease(SECOND * 10).lock().unwrap();
     let lost = guard.lost().clone();
-    world.clock.advance(Duration::from_millis(9898));
+    setup.clock.advance(Duration::from_millis(9898));
     assert!(!guard.is_held());
-    world.clock.advance(Duration::from_millis(10));
+    setup.clock.advance(Duration::from_millis(10));
     assert_eq!(lost.try_recv(), Ok(LostReason::Expired));
 }
 
 #[test]
 fn a_process_that_paused_past_its_lease_sees_the_loss_at_once() {
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     let guard = client.lock("a").lock().unwrap();
-    world.memory.set_unreachable(true);
-    world.clock.jump(SECOND * 31);
+    setup.memory.set_unreachable(true);
+    setup.clock.jump(SECOND * 31);
     assert!(!guard.is_held());
     assert_eq!(guard.lost().try_recv(), Ok(LostReason::Paused));
-    world.memory.set_unreachable(false);
+    setup.memory.set_unreachable(false);
     let next = rival.lock("a").try_lock().unwrap().unwrap();
     assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LostReason::Paused, .. })));
     assert!(next.is_held());
-    assert_eq!(world.memory.fields("a").len(), 1);
+    assert_eq!(setup.memory.fields("a").len(), 1);
 }
 
 #[test]
 fn a_deleted_or_flushed_key_is_reported_at_the_next_renewal() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
-    world.memory.delete("a");
+    setup.memory.delete("a");
     assert!(guards[0].is_held());
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     assert!(!guards[0].is_held());
     assert_eq!(guards[0].lost().try_recv(), Ok(LostReason::Deleted));
     assert!(guards[1].is_held());
-    world.memory.flush_all();
-    world.clock.advance(SECOND * 10);
+    setup.memory.flush_all();
+    setup.clock.advance(SECOND * 10);
     assert_eq!(guards[1].lost().try_recv(), Ok(LostReason::Deleted));
     assert_eq!(client.stats().lost, 2);
 }
 
 #[test]
 fn an_overwritten_key_is_reported_and_does_not_affect_others() {
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     let guards = ["a", "b", "c"].map(|name| client.lock(name).lock().unwrap());
-    world.memory.delete("a");
+    setup.memory.delete("a");
     let taken = rival.lock("a").lock().unwrap();
-    world.memory.put_text("b");
-    world.clock.advance(SECOND * 10);
+    setup.memory.put_text("b");
+    setup.clock.advance(SECOND * 10);
     assert_eq!(guards[0].lost().try_recv(), Ok(LostReason::TakenOver));
     assert_eq!(guards[1].lost().try_recv(), Ok(LostReason::TakenOver));
     assert!(guards[2].is_held());
@@ -139,27 +139,27 @@ fn an_overwritten_key_is_reported_and_does_not_affect_others() {
 
 #[test]
 fn unreachable_server_is_retried_until_validity_ends_in_loss() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    world.memory.set_unreachable(true);
-    world.clock.advance(Duration::from_millis(29_600));
+    setup.memory.set_unreachable(true);
+    setup.clock.advance(Duration::from_millis(29_600));
     assert!(guard.is_held());
     assert!(client.stats().unanswered_renewals > 5);
-    world.clock.advance(Duration::from_millis(110));
+    setup.clock.advance(Duration::from_millis(110));
     assert!(!guard.is_held());
     assert_eq!(guard.lost().try_recv(), Ok(LostReason::ServerUnreachable));
 }
 
 #[test]
 fn a_server_that_comes_back_in_time_loses_nothing() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    world.memory.set_unreachable(true);
-    world.clock.advance(SECOND * 25);
-    world.memory.set_unreachable(false);
-    world.clock.advance(SECOND * 60);
+    setup.memory.set_unreachable(true);
+    setup.clock.advance(SECOND * 25);
+    setup.memory.set_unreachable(false);
+    setup.clock.advance(SECOND * 60);
     assert!(guard.is_held());
     assert!(guard.lost().is_empty());
     guard.unlock().unwrap();
@@ -167,32 +167,32 @@ fn a_server_that_comes_back_in_time_loses_nothing() {
 
 #[test]
 fn unanswered_renewal_extends_no_validity_and_key_is_released() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    world.memory.lose_replies(true);
-    world.clock.advance(SECOND * 29);
-    world.memory.set_unreachable(true);
-    world.clock.advance(SECOND * 2);
+    setup.memory.lose_replies(true);
+    setup.clock.advance(SECOND * 29);
+    setup.memory.set_unreachable(true);
+    setup.clock.advance(SECOND * 2);
     assert!(!guard.is_held());
     // The server did renew, and keeps the key. The release is queued, and done once the server
     // answers again.
-    assert!(world.time_to_live("a") > SECOND * 20);
+    assert!(setup.time_to_live("a") > SECOND * 20);
     assert_eq!(client.stats().queued_releases, 1);
-    world.memory.set_unreachable(false);
-    world.memory.lose_replies(false);
-    world.clock.advance(SECOND * 5);
-    assert_eq!(world.time_to_live("a"), Duration::ZERO);
+    setup.memory.set_unreachable(false);
+    setup.memory.lose_replies(false);
+    setup.clock.advance(SECOND * 5);
+    assert_eq!(setup.time_to_live("a"), Duration::ZERO);
     assert_eq!(client.stats().queued_releases, 0);
     drop(guard);
 }
 
 #[test]
 fn an_acquire_whose_reply_is_lost_leaves_nothing_behind() {
-    let world = InMemory::new();
-    let client = world.client();
-    world.memory.lose_replies(true);
-    let clock = world.clock.clone();
+    let setup = InMemory::new();
+    let client = setup.client();
+    setup.memory.lose_replies(true);
+    let clock = setup.clock.clone();
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| client.lock("a").try_lock().map(drop));
         // Its pauses between attempts are on the clock.
@@ -204,87 +204,87 @@ fn an_acquire_whose_reply_is_lost_leaves_nothing_behind() {
         assert!(error.is_outcome_unknown(), "{error}");
     });
     assert_eq!(client.stats().held, 0);
-    world.memory.lose_replies(false);
-    world.clock.advance(SECOND * 10);
-    assert_eq!(world.time_to_live("a"), Duration::ZERO);
+    setup.memory.lose_replies(false);
+    setup.clock.advance(SECOND * 10);
+    assert_eq!(setup.time_to_live("a"), Duration::ZERO);
     assert_eq!(client.stats().queued_releases, 0);
 }
 
 #[test]
 fn after_an_unlock_nothing_is_renewed() {
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     client.lock("a").lock().unwrap().unlock().unwrap();
     let taken = rival.lock("a").with_lease(SECOND * 30).lock().unwrap();
-    world.clock.advance(SECOND * 29);
+    setup.clock.advance(SECOND * 29);
     assert_eq!(client.stats().renewed, 0);
-    assert!(world.time_to_live("a") <= SECOND);
+    assert!(setup.time_to_live("a") <= SECOND);
     drop(taken);
 }
 
 #[test]
 fn a_hold_is_renewed_as_long_as_one_of_its_guards_is_watched() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let leased = client.lock("a").with_lease(SECOND * 20).lock().unwrap();
     let watched = client.lock("a").lock().unwrap();
-    world.clock.advance(SECOND * 100);
+    setup.clock.advance(SECOND * 100);
     assert!(leased.is_held() && watched.is_held());
-    let before = world.time_to_live("a");
+    let before = setup.time_to_live("a");
     watched.unlock().unwrap();
-    assert_eq!(world.time_to_live("a"), before);
+    assert_eq!(setup.time_to_live("a"), before);
     // From here on it is not renewed, and expires.
-    world.clock.advance(SECOND * 30);
+    setup.clock.advance(SECOND * 30);
     assert!(!leased.is_held());
     assert_eq!(leased.lost().try_recv(), Ok(LostReason::Expired));
 }
 
 #[test]
 fn the_other_way_round_the_watched_guard_keeps_its_watchdog() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let watched = client.lock("a").lock().unwrap();
     let leased = client.lock("a").with_lease(SECOND).lock().unwrap();
-    assert!(world.time_to_live("a") > SECOND * 20);
+    assert!(setup.time_to_live("a") > SECOND * 20);
     leased.unlock().unwrap();
-    world.clock.advance(SECOND * 100);
+    setup.clock.advance(SECOND * 100);
     assert!(watched.is_held());
 }
 
 #[test]
 fn repeated_short_nested_leases_do_not_delay_renewal() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let watched = client.lock("a").lock().unwrap();
     for _ in 0..30 {
-        world.clock.advance(SECOND * 5);
+        setup.clock.advance(SECOND * 5);
         client.lock("a").with_lease(SECOND).lock().unwrap().unlock().unwrap();
         assert!(watched.is_held());
-        assert!(world.time_to_live("a") >= SECOND * 15);
+        assert!(setup.time_to_live("a") >= SECOND * 15);
     }
 }
 
 #[test]
 fn a_nested_lease_that_is_longer_prolongs_the_hold() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let short = client.lock("a").with_lease(SECOND * 10).lock().unwrap();
     let long = client.lock("a").with_lease(SECOND * 50).lock().unwrap();
-    world.clock.advance(SECOND * 40);
+    setup.clock.advance(SECOND * 40);
     assert!(short.is_held() && long.is_held());
     assert!(short.lost().is_empty());
     drop(long);
-    world.clock.advance(SECOND * 10);
+    setup.clock.advance(SECOND * 10);
     assert!(!short.is_held());
 }
 
 /// The most renewals in one tick, while the clock moves on by `duration`.
-fn most_in_a_tick(world: &InMemory, client: &Client, duration: Duration) -> u64 {
+fn most_in_a_tick(setup: &InMemory, client: &Client, duration: Duration) -> u64 {
     const TICK: Duration = Duration::from_millis(10);
     let mut before = client.stats().renewed;
     let mut most = 0;
     for _ in 0..duration.as_millis() / TICK.as_millis() {
-        world.clock.advance(TICK);
+        setup.clock.advance(TICK);
         let renewed = client.stats().renewed;
         most = most.max(renewed - before);
         before = renewed;
@@ -299,12 +299,12 @@ fn many(client: &Client, count: usize) -> Vec<wheellock::LockGuard> {
 #[test]
 fn renewals_share_scripts_and_send_at_most_two_at_a_time() {
     for (count, most) in [(20, 20), (1000, 50)] {
-        let world = InMemory::new();
-        let client = world.client();
+        let setup = InMemory::new();
+        let client = setup.client();
         let guards = many(&client, count);
-        world.clock.advance(SECOND * 20);
+        setup.clock.advance(SECOND * 20);
         let before = client.stats();
-        let at_once = most_in_a_tick(&world, &client, SECOND * 20);
+        let at_once = most_in_a_tick(&setup, &client, SECOND * 20);
         assert!(at_once <= most, "{at_once} of {count} in one tick");
         let scripts = client.stats().renewal_scripts - before.renewal_scripts;
         let renewed = client.stats().renewed - before.renewed;
@@ -315,21 +315,21 @@ fn renewals_share_scripts_and_send_at_most_two_at_a_time() {
 
 #[test]
 fn burst_of_ten_thousand_renewals_is_spread_after_two_periods() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guards = many(&client, 10_000);
-    world.clock.advance(SECOND * 20);
+    setup.clock.advance(SECOND * 20);
     // A turn of 50 ms carries 50 on average, in one tick.
-    let at_once = most_in_a_tick(&world, &client, SECOND * 12);
+    let at_once = most_in_a_tick(&setup, &client, SECOND * 12);
     assert!(at_once <= 100, "{at_once} in one tick");
 
     // A process that stood still has them all due at once.
     let before = client.stats().renewed;
-    world.clock.jump(SECOND * 15);
+    setup.clock.jump(SECOND * 15);
     let together = client.stats().renewed - before;
     assert!(together > 9000, "{together} together");
-    world.clock.advance(SECOND * 20);
-    let at_once = most_in_a_tick(&world, &client, SECOND * 12);
+    setup.clock.advance(SECOND * 20);
+    let at_once = most_in_a_tick(&setup, &client, SECOND * 12);
     assert!(at_once <= 100, "{at_once} in one tick");
     assert!(guards.iter().all(wheellock::LockGuard::is_held));
     assert_eq!(client.stats().lost, 0);
@@ -337,20 +337,20 @@ fn burst_of_ten_thousand_renewals_is_spread_after_two_periods() {
 
 #[test]
 fn waiter_with_lost_message_retries_after_poll_bound() {
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     let guard = client.lock("a").lock().unwrap();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let guard = rival.lock("a").lock().unwrap();
-            (world.clock.now(), guard.unlock())
+            (setup.clock.now(), guard.unlock())
         });
         wheellock_fixture::wait_until("it waits", SECOND * 20, || rival.stats().waiters == 1);
-        world.clock.wait_until_idle();
-        world.memory.lose_messages(true);
-        let released = world.clock.now();
+        setup.clock.wait_until_idle();
+        setup.memory.lose_messages(true);
+        let released = setup.clock.now();
         guard.unlock().unwrap();
-        world.clock.advance(Duration::from_millis(1001));
+        setup.clock.advance(Duration::from_millis(1001));
         let (owned, unlocked) = waiter.join().unwrap();
         unlocked.unwrap();
         assert!(owned - released <= Duration::from_millis(1001), "{:?}", owned - released);
@@ -359,18 +359,18 @@ fn waiter_with_lost_message_retries_after_poll_bound() {
 
 #[test]
 fn a_timed_wait_ends_at_its_deadline_and_not_before() {
-    let world = InMemory::new();
-    let (client, rival) = (world.client(), world.client());
+    let setup = InMemory::new();
+    let (client, rival) = (setup.client(), setup.client());
     let _guard = client.lock("a").lock().unwrap();
-    let start = world.clock.now();
+    let start = setup.clock.now();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let refused = rival.lock("a").try_lock_for(SECOND * 3600).unwrap().is_none();
-            (world.clock.now() - start, refused)
+            (setup.clock.now() - start, refused)
         });
         wheellock_fixture::wait_until("it waits", SECOND * 20, || rival.stats().waiters == 1);
-        world.clock.wait_until_idle();
-        world.clock.advance(SECOND * 3600);
+        setup.clock.wait_until_idle();
+        setup.clock.advance(SECOND * 3600);
         assert_eq!(waiter.join().unwrap(), (SECOND * 3600, true));
     });
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::expected::Expected;
 use crate::common::in_memory::InMemory;
-use crate::common::{Script, World, built, limit_user, limited_user};
+use crate::common::{ProxiedServer, Script, built, limit_user, limited_user};
 use wheellock::{Client, Error, LockGuard, LostReason, ManualClock, Memory, Warning};
 use wheellock_fixture::{Fault, Server, wait_until};
 
@@ -43,15 +43,15 @@ fn a_key_that_fails_its_script_does_not_affect_others() {
 /// A server that answers every renewal with an error is not one that does not answer.
 #[test]
 fn a_loss_by_misconf_names_it_and_is_warned_of_once() {
-    let world = World::new();
+    let setup = ProxiedServer::new();
     let clock = ManualClock::new();
-    let builder = world.builder().clock(Arc::new(clock.clone()));
+    let builder = setup.builder().clock(Arc::new(clock.clone()));
     let client = built(builder);
     let guards: Vec<_> =
         (0..3).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
     let refusal = "MISCONF Redis is configured to save RDB snapshots";
     let answer = Fault::AnswerInstead(format!("-{refusal}\r\n").into_bytes());
-    let _refused = world.proxy.on(world.is_any(Script::Renew), answer).always();
+    let _refused = setup.proxy.on(setup.is_any(Script::Renew), answer).always();
     clock.advance(SECOND * 12);
     assert!(all_held(&guards));
     let expected = [Expected::RenewalsRefused(refusal.to_owned())];
@@ -130,12 +130,12 @@ fn holds_behind_many_refused_ones_are_renewed() {
 
 #[test]
 fn a_script_has_never_more_keys_than_the_setting_says() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     // Twelve beyond a full script.
     let guards: Vec<_> =
         (0..37).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
-    world.clock.jump(SECOND * 15);
+    setup.clock.jump(SECOND * 15);
     let stats = client.stats();
     assert_eq!((stats.renewed, stats.renewal_scripts), (37, 2));
     assert!(all_held(&guards));
@@ -143,18 +143,18 @@ fn a_script_has_never_more_keys_than_the_setting_says() {
 
 #[test]
 fn renewal_lateness_counts_from_first_due_time_despite_retries() {
-    let world = InMemory::new();
-    let client = world.client();
+    let setup = InMemory::new();
+    let client = setup.client();
     let guard = client.lock("a").lock().unwrap();
-    world.memory.set_unreachable(true);
-    world.clock.advance(SECOND * 15);
+    setup.memory.set_unreachable(true);
+    setup.clock.advance(SECOND * 15);
     assert!(client.stats().renewal_retries > 1);
-    world.memory.set_unreachable(false);
-    world.clock.advance(SECOND * 3);
+    setup.memory.set_unreachable(false);
+    setup.clock.advance(SECOND * 3);
     let late = client.stats().renewal_lateness;
     assert!(late.count == 1 && late.max >= SECOND * 5 && late.max < SECOND * 8, "{late:?}");
     // The next is on time again.
-    world.clock.advance(SECOND * 20);
+    setup.clock.advance(SECOND * 20);
     let late = client.stats().renewal_lateness;
     assert!(late.count == 3 && late.p50 < SECOND / 10, "{late:?}");
     assert!(guard.is_held());

@@ -15,7 +15,7 @@ use loom::thread::{self, JoinHandle};
 
 use super::context::Context;
 use super::lifecycle::close;
-use super::shard::{Capacity, Due, Shard};
+use super::shard::{Capacity, DueValues, Shard};
 use super::ticker::Ticker;
 use super::wakeup::Wakeup;
 use crate::error::ScheduleError;
@@ -54,14 +54,14 @@ impl Clock for JumpingClock {
 }
 
 /// The parts of a timer, in one run of a model.
-struct World {
+struct TimerParts {
     shards: Shards,
     wakeup: Arc<Wakeup>,
     parker: Arc<Parker>,
     context: Arc<Context>,
 }
 
-impl World {
+impl TimerParts {
     fn new(shards: usize, limit: Option<usize>) -> Self {
         // The same instant in all runs of a model.
         static START: OnceLock<Instant> = OnceLock::new();
@@ -95,14 +95,14 @@ impl World {
             wakeup: Arc::clone(&self.wakeup),
             parker: self.parker,
             context: self.context,
-            handler: Box::new(move |due: &mut Due<u32>| {
+            handler: Box::new(move |due: &mut DueValues<u32>| {
                 let mut seen = seen.lock();
                 seen.append(&mut due.values);
                 if seen.len() == last {
                     wakeup.stop();
                 }
             }),
-            keeps_capacity: |_| false,
+            retains_capacity: |_| false,
         };
         let thread = thread::spawn(move || ticker.run());
         Running { shards: self.shards, wakeup: self.wakeup, handed, thread }
@@ -146,9 +146,9 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn either_a_cancel_or_the_ticker_gets_the_value() {
     model(|| {
-        let world = World::new(1, None);
-        let key = world.shards[0].schedule(1, 7).unwrap();
-        let running = world.start(1);
+        let setup = TimerParts::new(1, None);
+        let key = setup.shards[0].schedule(1, 7).unwrap();
+        let running = setup.start(1);
         let cancelled = running.shards[0].cancel(key);
         let (handed, unprocessed) = running.stop();
         let all: Vec<u32> = handed.into_iter().chain(cancelled).chain(unprocessed).collect();
@@ -159,7 +159,7 @@ fn either_a_cancel_or_the_ticker_gets_the_value() {
 #[test]
 fn value_scheduled_as_ticker_falls_asleep_is_handed_over() {
     model(|| {
-        let running = World::new(1, None).start(1);
+        let running = TimerParts::new(1, None).start(1);
         running.schedule(0, 1, 7);
         assert_eq!(running.join(), [7]);
     });
@@ -168,9 +168,9 @@ fn value_scheduled_as_ticker_falls_asleep_is_handed_over() {
 #[test]
 fn a_value_due_before_the_end_of_the_sleep_is_handed_over() {
     model(|| {
-        let world = World::new(1, None);
-        world.shards[0].schedule(FAR, 9).unwrap();
-        let running = world.start(1);
+        let setup = TimerParts::new(1, None);
+        setup.shards[0].schedule(FAR, 9).unwrap();
+        let running = setup.start(1);
         running.schedule(0, 1, 7);
         assert_eq!(running.join(), [7]);
     });
@@ -179,9 +179,9 @@ fn a_value_due_before_the_end_of_the_sleep_is_handed_over() {
 #[test]
 fn a_value_rescheduled_to_an_earlier_tick_is_handed_over() {
     model(|| {
-        let world = World::new(1, None);
-        let key = world.shards[0].schedule(FAR, 7).unwrap();
-        let running = world.start(1);
+        let setup = TimerParts::new(1, None);
+        let key = setup.shards[0].schedule(FAR, 7).unwrap();
+        let running = setup.start(1);
         assert!(running.shards[0].reschedule(key, 1, |_| {}));
         assert_eq!(running.join(), [7]);
     });
@@ -191,7 +191,7 @@ fn a_value_rescheduled_to_an_earlier_tick_is_handed_over() {
 fn two_scheduling_threads_both_wake_ticker_falling_asleep() {
     for (shards, second) in [(1, 0), (2, 1)] {
         model(move || {
-            let running = World::new(shards, None).start(2);
+            let running = TimerParts::new(shards, None).start(2);
             let all = Arc::clone(&running.shards);
             let other = thread::spawn(move || {
                 all[second].schedule(1, 8).unwrap();
@@ -208,7 +208,7 @@ fn two_scheduling_threads_both_wake_ticker_falling_asleep() {
 #[test]
 fn value_scheduled_during_stop_is_refused_handled_or_returned() {
     model(|| {
-        let running = World::new(1, None).start(usize::MAX);
+        let running = TimerParts::new(1, None).start(usize::MAX);
         let all = Arc::clone(&running.shards);
         let other = thread::spawn(move || match all[0].schedule(1, 7) {
             Ok(_) => None,
@@ -225,9 +225,9 @@ fn value_scheduled_during_stop_is_refused_handled_or_returned() {
 #[test]
 fn a_stop_returns_no_more_values_than_the_capacity() {
     model(move || {
-        let world = World::new(2, Some(1));
-        world.shards[0].schedule(FAR, 7).unwrap();
-        let running = world.start(usize::MAX);
+        let setup = TimerParts::new(2, Some(1));
+        setup.shards[0].schedule(FAR, 7).unwrap();
+        let running = setup.start(usize::MAX);
         let all = Arc::clone(&running.shards);
         let other = thread::spawn(move || all[1].schedule(FAR, 8).is_ok());
         let (handed, unprocessed) = running.stop();
@@ -239,9 +239,9 @@ fn a_stop_returns_no_more_values_than_the_capacity() {
 #[test]
 fn either_a_cancel_a_stop_or_the_ticker_gets_the_value() {
     model(|| {
-        let world = World::new(1, None);
-        let key = world.shards[0].schedule(1, 7).unwrap();
-        let running = world.start(usize::MAX);
+        let setup = TimerParts::new(1, None);
+        let key = setup.shards[0].schedule(1, 7).unwrap();
+        let running = setup.start(usize::MAX);
         let all = Arc::clone(&running.shards);
         let other = thread::spawn(move || all[0].cancel(key));
         let (handed, unprocessed) = running.stop();
@@ -255,8 +255,8 @@ fn either_a_cancel_a_stop_or_the_ticker_gets_the_value() {
 fn the_capacity_is_never_exceeded_and_no_unit_is_lost() {
     for units in [1, 2] {
         model(move || {
-            let world = World::new(2, Some(units));
-            let shards = world.shards;
+            let setup = TimerParts::new(2, Some(units));
+            let shards = setup.shards;
             let pending = Arc::new(AtomicUsize::new(0));
             let turn = move |number: usize, shards: &Shards, pending: &AtomicUsize| {
                 for _ in 0..2 {
@@ -282,11 +282,11 @@ fn the_capacity_is_never_exceeded_and_no_unit_is_lost() {
 #[test]
 fn a_value_that_keeps_its_capacity_is_rearmed_or_gives_it_back() {
     model(|| {
-        let shards = World::new(1, Some(1)).shards;
+        let shards = TimerParts::new(1, Some(1)).shards;
         shards[0].schedule(1, 7).unwrap();
         let all = Arc::clone(&shards);
         let other = thread::spawn(move || all[0].schedule(FAR, 8).is_ok());
-        let mut due = Due::new();
+        let mut due = DueValues::new();
         shards[0].take_due(1, 1, &mut due, |_| true);
         let key = shards[0].rearm(2, due.values.pop().unwrap()).unwrap();
         assert!(!other.join().unwrap());

@@ -63,13 +63,13 @@ struct ShardState<T> {
 
 /// Due values taken out of shards, in the order of the taking.
 #[derive(Debug)]
-pub(crate) struct Due<T> {
+pub(crate) struct DueValues<T> {
     pub(crate) values: Vec<T>,
     /// The tick at which each value was due.
     pub(crate) ticks: Vec<u64>,
 }
 
-impl<T> Due<T> {
+impl<T> DueValues<T> {
     pub(crate) const fn new() -> Self {
         Self { values: Vec::new(), ticks: Vec::new() }
     }
@@ -313,14 +313,14 @@ impl<T> Shard<T> {
     /// next wake. Only the ticker calls `take_due`. The next wake accounts for values still due and
     /// for chunks still to be freed.
     ///
-    /// A value for which `keeps_capacity` returns `true` retains its unit until
+    /// A value for which `retains_capacity` returns `true` retains its unit until
     /// [`give_back_capacity`](Self::give_back_capacity) is called.
     pub(crate) fn take_due(
         &self,
         tick: u64,
         limit: usize,
-        due: &mut Due<T>,
-        keeps_capacity: fn(&T) -> bool,
+        due: &mut DueValues<T>,
+        retains_capacity: fn(&T) -> bool,
     ) {
         let before = due.values.len();
         let Some(mut state) = self.lock() else { return };
@@ -331,7 +331,7 @@ impl<T> Shard<T> {
         self.next_wake.set(state.wheel.next_work());
         if self.capacity.is_some() {
             let taken = &due.values[before..];
-            let freed = taken.iter().filter(|value| !keeps_capacity(value)).count();
+            let freed = taken.iter().filter(|value| !retains_capacity(value)).count();
             self.give_back_capacity(freed);
         }
     }
@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn firing_and_closing_give_the_capacity_back() {
         let shards = pair(10);
-        let mut due = Due::new();
+        let mut due = DueValues::new();
         assert_eq!(fill(&shards[0]).len(), 10);
         shards[0].take_due(1, 3, &mut due, |_| false);
         assert_eq!(fill(&shards[1]).len(), 3);
@@ -506,7 +506,7 @@ mod tests {
         let mut wakes = Vec::new();
         while shard.next_wake() < 1_000_000 {
             wakes.push(shard.next_wake());
-            shard.take_due(shard.next_wake(), 9, &mut Due::new(), |_| false);
+            shard.take_due(shard.next_wake(), 9, &mut DueValues::new(), |_| false);
         }
         // At once, to see which chunks are empty, and several times after the delay.
         assert!((3..50).contains(&wakes.len()), "{wakes:?}");
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn a_value_that_repeats_keeps_its_capacity_while_it_runs() {
         let shards = pair(2);
-        let mut due = Due::new();
+        let mut due = DueValues::new();
         for value in [1, 2] {
             shards[0].schedule(1, value).unwrap();
         }

@@ -9,13 +9,13 @@ use crossbeam_channel::never;
 
 use super::context::Context;
 use super::lifecycle::refuse;
-use super::shard::{Due, Shard};
+use super::shard::{DueValues, Shard};
 use super::wakeup::Wakeup;
 use crate::time::clock::Parker;
 use crate::time::tick::NEVER;
 
 /// Called with a batch of due values. The handler takes values out; the ticker drops the rest.
-pub(crate) type Handler<T> = Box<dyn FnMut(&mut Due<T>) + Send>;
+pub(crate) type Handler<T> = Box<dyn FnMut(&mut DueValues<T>) + Send>;
 
 /// The most values taken under one lock and passed in one call. The batch is small enough for
 /// callers to wait for the lock for microseconds only, and large enough to make the cost of the
@@ -29,7 +29,7 @@ pub(crate) struct Ticker<T> {
     pub(crate) context: Arc<Context>,
     pub(crate) handler: Handler<T>,
     /// Whether a value retains its unit of capacity when taken out.
-    pub(crate) keeps_capacity: fn(&T) -> bool,
+    pub(crate) retains_capacity: fn(&T) -> bool,
 }
 
 impl<T: Send + 'static> Ticker<T> {
@@ -70,7 +70,7 @@ impl<T: Send + 'static> Ticker<T> {
 
     /// Fires due values and sleeps, until the timer stops.
     pub(crate) fn run(&mut self) {
-        let mut due = Due::new();
+        let mut due = DueValues::new();
         while !self.wakeup.is_stopping() {
             // 1. Fire all due values.
             let tick = self.context.scale.elapsed_ticks(self.context.clock.now());
@@ -85,7 +85,7 @@ impl<T: Send + 'static> Ticker<T> {
 
     /// Passes all values due at `tick` to the handler. A value scheduled during the call is due at
     /// the next tick at the earliest, so the loop ends.
-    fn fire_due(&mut self, tick: u64, due: &mut Due<T>) {
+    fn fire_due(&mut self, tick: u64, due: &mut DueValues<T>) {
         loop {
             let mut full = false;
             // One batch from each shard in turn: a long backlog in one shard does not delay the
@@ -95,7 +95,7 @@ impl<T: Send + 'static> Ticker<T> {
                     continue;
                 }
                 // Fills up the batch begun by the previous shards.
-                shard.take_due(tick, BATCH_MAX - due.values.len(), due, self.keeps_capacity);
+                shard.take_due(tick, BATCH_MAX - due.values.len(), due, self.retains_capacity);
                 if due.values.len() == BATCH_MAX {
                     full = true;
                     call_handler(&mut self.handler, &self.context, due);
@@ -139,7 +139,7 @@ impl<T: Send + 'static> Ticker<T> {
 
 /// Calls the handler, without a lock. A free function, because `fire_due` borrows the shards
 /// meanwhile.
-fn call_handler<T>(handler: &mut Handler<T>, context: &Context, due: &mut Due<T>) {
+fn call_handler<T>(handler: &mut Handler<T>, context: &Context, due: &mut DueValues<T>) {
     context.panics.catch(|| handler(due));
     due.ticks.clear();
     // Outside of the call above, because the destructors of the remaining values may panic as well.
@@ -188,7 +188,7 @@ mod tests {
         // A test of the whole timer could not tell: a stop also takes what is left, and how much of
         // it before the handler returns is left to chance.
         let stopper = Arc::clone(&wakeup);
-        let handler = move |due: &mut Due<usize>| {
+        let handler = move |due: &mut DueValues<usize>| {
             sender.send(due.values.len()).unwrap();
             stopper.stop();
         };
@@ -198,7 +198,7 @@ mod tests {
             parker,
             context,
             handler: Box::new(handler),
-            keeps_capacity: |_| false,
+            retains_capacity: |_| false,
         };
         ticker.run();
         assert_eq!(batches.try_iter().collect::<Vec<_>>(), [BATCH_MAX]);

@@ -10,7 +10,7 @@ use super::builder::TimerBuilder;
 use super::weak_batch_timer::WeakBatchTimer;
 use crate::driver::context::Context;
 use crate::driver::lifecycle::Lifecycle;
-use crate::driver::shard::{Capacity, Due, Shard, Shards};
+use crate::driver::shard::{Capacity, DueValues, Shard, Shards};
 use crate::driver::ticker::Ticker;
 use crate::driver::wakeup::Wakeup;
 use crate::error::{BuildError, StopError};
@@ -137,7 +137,7 @@ impl TimerBuilder {
         let handle = |timer: &WeakBatchTimer<T>| {
             let context = Arc::clone(timer.context());
             let mut handler = make_handler(timer.clone());
-            move |due: &mut Due<T>| {
+            move |due: &mut DueValues<T>| {
                 let started = context.now();
                 context.record_all_fired(&due.ticks, started);
                 context.run(started, || handler(&mut due.values));
@@ -148,10 +148,13 @@ impl TimerBuilder {
 
     /// As [`build_batch_cyclic`](Self::build_batch_cyclic), with a handler that records the fired
     /// values.
-    pub(crate) fn build_batch_with<T: Send + 'static, H: FnMut(&mut Due<T>) + Send + 'static>(
+    pub(crate) fn build_batch_with<
+        T: Send + 'static,
+        H: FnMut(&mut DueValues<T>) + Send + 'static,
+    >(
         self,
         make_handler: impl FnOnce(&WeakBatchTimer<T>) -> H,
-        keeps_capacity: fn(&T) -> bool,
+        retains_capacity: fn(&T) -> bool,
     ) -> Result<BatchTimer<T>, BuildError> {
         let (tick, bucket_count) = self.check()?;
         // The shards and the ticker share the context, the parker and the wakeup.
@@ -168,7 +171,7 @@ impl TimerBuilder {
         }));
         let weak = WeakBatchTimer::new(Arc::clone(&shards), Arc::clone(&context));
         let handler = Box::new(make_handler(&weak));
-        let ticker = Ticker { shards, wakeup, parker, context, handler, keeps_capacity };
+        let ticker = Ticker { shards, wakeup, parker, context, handler, retains_capacity };
         let lifecycle =
             Lifecycle::start(ticker, self.thread_name).map_err(BuildError::ThreadSpawn)?;
         Ok(BatchTimer { lifecycle, weak })

@@ -12,7 +12,7 @@ use super::task::{Task, boxed};
 use super::weak_batch_timer::WeakBatchTimer;
 use super::weak_timer::WeakTimer;
 use crate::driver::context::Context;
-use crate::driver::shard::Due;
+use crate::driver::shard::DueValues;
 #[cfg(doc)]
 use crate::error::ScheduleError;
 use crate::error::{BuildError, StopError};
@@ -181,9 +181,9 @@ impl TimerBuilder {
     ) -> Result<HashedWheelTimer, BuildError> {
         let make_handler = |tasks: &WeakBatchTimer<BoxedJob>| {
             let context = Arc::clone(tasks.context());
-            move |due: &mut Due<BoxedJob>| run_all(&context, executor.as_mut(), due)
+            move |due: &mut DueValues<BoxedJob>| run_all(&context, executor.as_mut(), due)
         };
-        let tasks = self.build_batch_with(make_handler, |job| job.keeps_capacity())?;
+        let tasks = self.build_batch_with(make_handler, |job| job.retains_capacity())?;
         let weak = WeakTimer::new(tasks.downgrade());
         Ok(HashedWheelTimer { tasks, weak })
     }
@@ -193,7 +193,11 @@ impl TimerBuilder {
 type Executor = Box<dyn FnMut(Task) + Send>;
 
 /// Runs each task separately, so that a panic affects no other task of the batch.
-fn run_all(context: &Arc<Context>, mut executor: Option<&mut Executor>, due: &mut Due<BoxedJob>) {
+fn run_all(
+    context: &Arc<Context>,
+    mut executor: Option<&mut Executor>,
+    due: &mut DueValues<BoxedJob>,
+) {
     // All jobs are marked as taken before any user code runs, so the capacity of each job is given
     // back whatever happens to the batch.
     for job in &mut due.values {

@@ -16,7 +16,7 @@ pub(crate) trait Job: Send {
     fn into_task(self: Box<Self>) -> Task;
 
     /// Whether the job retains a unit of capacity during a run, for being scheduled again.
-    fn keeps_capacity(&self) -> bool {
+    fn retains_capacity(&self) -> bool {
         false
     }
 

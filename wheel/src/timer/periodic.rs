@@ -334,7 +334,7 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Job for Periodic<F> {
         self.due = deadline;
     }
 
-    fn keeps_capacity(&self) -> bool {
+    fn retains_capacity(&self) -> bool {
         true
     }
 

@@ -112,7 +112,7 @@ impl Model {
     }
 }
 
-struct World {
+struct TimerAndModel {
     buckets: usize,
     limit: Option<usize>,
     clock: AheadClock,
@@ -127,7 +127,7 @@ struct World {
     model: Model,
 }
 
-impl World {
+impl TimerAndModel {
     fn new(buckets: usize, limit: Option<usize>) -> Self {
         let clock = AheadClock::new();
         let (sender, handed_over) = unbounded();
@@ -313,7 +313,7 @@ impl World {
                 let now = i128::from(self.model.now);
                 let delay = at.map_or(Duration::MAX, |at| duration(at - now));
                 for _ in 0..count {
-                    self.schedule(at, |world, value| world.timer.schedule(delay, value));
+                    self.schedule(at, |setup, value| setup.timer.schedule(delay, value));
                 }
             }
             Operation::ScheduleMany(count, point) => {
@@ -327,16 +327,16 @@ impl World {
             Operation::Clear => self.clear(),
             Operation::ScheduleAt(point) => {
                 let at = point.nanos(self.model.now, self.buckets);
-                self.schedule(at, |world, value| {
-                    world.timer.schedule_at(deadline(world.start, at), value)
+                self.schedule(at, |setup, value| {
+                    setup.timer.schedule_at(deadline(setup.start, at), value)
                 });
             }
             Operation::ScheduleElsewhere(point) => {
                 let at = point.nanos(self.model.now, self.buckets);
-                self.schedule(at, |world, value| {
-                    let deadline = deadline(world.start, at);
+                self.schedule(at, |setup, value| {
+                    let deadline = deadline(setup.start, at);
                     thread::scope(|scope| {
-                        scope.spawn(|| world.timer.schedule_at(deadline, value)).join().unwrap()
+                        scope.spawn(|| setup.timer.schedule_at(deadline, value)).join().unwrap()
                     })
                 });
                 self.elsewhere.extend(count..self.values.len());
@@ -451,11 +451,11 @@ fn run(
     ending: Ending,
     ahead: u64,
 ) {
-    let mut world = World::new(buckets, limit);
+    let mut setup = TimerAndModel::new(buckets, limit);
     for operation in operations {
-        world.apply(operation);
+        setup.apply(operation);
     }
-    world.end(ending, ahead);
+    setup.end(ending, ahead);
 }
 
 proptest! {

@@ -18,7 +18,7 @@ use crate::model::sorted::{Entry, Inbox, Model, Repeat, Rule, Series, State};
 use crate::model::tasks::{Action, Event, Handle, Shared};
 use crate::model::{AheadClock, Point, TICK, deadline, duration, tick_of};
 
-struct World {
+struct TimerAndModel {
     shared: Arc<Shared>,
     /// `None` after it was dropped. A task message it too, only while it runs.
     timer: Option<Arc<HashedWheelTimer>>,
@@ -32,7 +32,7 @@ struct World {
 /// The result of scheduling a task, a periodic task or a channel.
 type Scheduled = Result<(Handle, Option<Receiver<Instant>>), ScheduleError<()>>;
 
-impl World {
+impl TimerAndModel {
     fn new(buckets: usize, limit: Option<usize>) -> Self {
         let clock = AheadClock::new();
         let start = clock.now();
@@ -127,10 +127,10 @@ impl World {
             repeat.map(|repeat| Series { repeat, due: at.unwrap_or(i128::MAX / 2), left: None });
         let inbox = Some(Inbox { message: None, is_open: true });
         let entry = Entry { series, inbox, ..Entry::new(Action::Nothing) };
-        self.schedule(entry, at, |world, _| {
+        self.schedule(entry, at, |setup, _| {
             let receiver = match length {
-                Some(length) => world.timer().interval(length).map(|(receiver, _)| receiver),
-                None => world.timer().after(delay).map(|(receiver, _)| receiver),
+                Some(length) => setup.timer().interval(length).map(|(receiver, _)| receiver),
+                None => setup.timer().after(delay).map(|(receiver, _)| receiver),
             };
             receiver.map(|receiver| (Handle::None, Some(receiver)))
         });
@@ -144,12 +144,12 @@ impl World {
         does: Action,
     ) {
         let entry = Entry { series: Some(series), ..Entry::new(does) };
-        self.schedule(entry, at, |world, task| {
-            let mut run = world.shared.task(task, does);
+        self.schedule(entry, at, |setup, task| {
+            let mut run = setup.shared.task(task, does);
             let period = series.repeat.period();
             let result = match series.left {
-                None => world.timer().schedule_periodic(first, period, run),
-                Some(mut left) => world.timer().schedule_while(first, period, move || {
+                None => setup.timer().schedule_periodic(first, period, run),
+                Some(mut left) => setup.timer().schedule_while(first, period, move || {
                     left = left.saturating_sub(1);
                     run();
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -166,8 +166,8 @@ impl World {
         does: Action,
         schedule: impl FnOnce(&Self, Box<dyn FnMut() + Send>) -> Result<Timeout, ScheduleError<()>>,
     ) {
-        self.schedule(Entry::new(does), at, |world, task| {
-            let timeout = schedule(world, Box::new(world.shared.task(task, does)))?;
+        self.schedule(Entry::new(does), at, |setup, task| {
+            let timeout = schedule(setup, Box::new(setup.shared.task(task, does)))?;
             Ok((Handle::Once(timeout), None))
         });
     }
@@ -184,15 +184,15 @@ impl World {
         match operation {
             Operation::Schedule(point, does) => {
                 let (at, delay) = ahead(point);
-                self.schedule_once(at, does, |world, task| {
-                    world.timer().schedule(delay, task).map_err(|error| error.map(drop))
+                self.schedule_once(at, does, |setup, task| {
+                    setup.timer().schedule(delay, task).map_err(|error| error.map(drop))
                 });
             }
             Operation::ScheduleAt(point, does) => {
                 let at = nanos(point);
-                self.schedule_once(at, does, |world, task| {
+                self.schedule_once(at, does, |setup, task| {
                     let deadline = deadline(shared.start, at);
-                    world.timer().schedule_at(deadline, task).map_err(|error| error.map(drop))
+                    setup.timer().schedule_at(deadline, task).map_err(|error| error.map(drop))
                 });
             }
             Operation::Periodic(first, repeat, left, does) => {
@@ -409,10 +409,10 @@ proptest! {
         ending in prop_oneof![Just(Ending::Stop), Just(Ending::Drop)],
         ahead in 0..TICK * 100,
     ) {
-        let mut world = World::new(buckets, limit);
+        let mut setup = TimerAndModel::new(buckets, limit);
         for operation in operations {
-            world.apply(operation);
+            setup.apply(operation);
         }
-        world.end(ending, ahead);
+        setup.end(ending, ahead);
     }
 }

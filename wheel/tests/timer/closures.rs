@@ -19,14 +19,14 @@ const TICK: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A timer, the clock that moves it, and a channel for its tasks to write to.
-struct World {
+struct TestTimer {
     clock: ManualClock,
     timer: HashedWheelTimer,
     sender: Sender<u32>,
     receiver: Receiver<u32>,
 }
 
-impl World {
+impl TestTimer {
     fn new() -> Self {
         Self::with(|builder| builder)
     }
@@ -67,93 +67,93 @@ fn flag() -> (Flag, Arc<AtomicBool>) {
 
 #[test]
 fn a_task_runs_not_before_its_delay_and_at_most_a_tick_after() {
-    let world = World::new();
+    let setup = TestTimer::new();
     // Between two ticks, so that it is rounded.
-    world.clock.advance(Duration::from_millis(3));
+    setup.clock.advance(Duration::from_millis(3));
     let delay = Duration::from_millis(25);
-    let timeout = world.timer.schedule(delay, world.send(1)).unwrap();
-    let deadline = world.timer.clock().now() + delay;
+    let timeout = setup.timer.schedule(delay, setup.send(1)).unwrap();
+    let deadline = setup.timer.clock().now() + delay;
     assert!(timeout.deadline().unwrap() >= deadline);
     assert!(timeout.deadline().unwrap() < deadline + TICK);
-    world.clock.advance(delay.checked_sub(Duration::from_nanos(1)).unwrap());
-    assert_eq!(world.sent(), []);
+    setup.clock.advance(delay.checked_sub(Duration::from_nanos(1)).unwrap());
+    assert_eq!(setup.sent(), []);
     assert!(!timeout.is_expired());
-    assert_eq!(world.timer.pending_timeouts(), 1);
-    world.clock.advance(TICK);
-    assert_eq!(world.sent(), [1]);
+    assert_eq!(setup.timer.pending_timeouts(), 1);
+    setup.clock.advance(TICK);
+    assert_eq!(setup.sent(), [1]);
     assert!(timeout.is_expired());
     assert!(!timeout.is_cancelled());
     assert_eq!(timeout.deadline(), None);
-    assert_eq!(world.timer.pending_timeouts(), 0);
+    assert_eq!(setup.timer.pending_timeouts(), 0);
 }
 
 #[test]
 fn tasks_of_same_thread_run_by_tick_then_by_schedule_order() {
-    let world = World::new();
+    let setup = TestTimer::new();
     for (number, ticks) in [(0, 3), (1, 1), (2, 3), (3, 2), (4, 1), (5, 100_000), (6, 5000)] {
-        world.timer.schedule(TICK * ticks, world.send(number)).unwrap();
+        setup.timer.schedule(TICK * ticks, setup.send(number)).unwrap();
     }
     // One jump: all of them are due in one batch.
-    world.clock.jump(TICK * 100_000);
-    assert_eq!(world.sent(), [1, 4, 3, 0, 2, 6, 5]);
+    setup.clock.jump(TICK * 100_000);
+    assert_eq!(setup.sent(), [1, 4, 3, 0, 2, 6, 5]);
 }
 
 #[test]
 fn past_deadline_and_zero_delay_run_by_next_tick() {
-    let world = World::new();
-    world.clock.advance(SECOND);
-    let now = world.timer.clock().now();
-    world.timer.schedule(Duration::ZERO, world.send(1)).unwrap();
-    world.timer.schedule_at(now.checked_sub(SECOND).unwrap(), world.send(2)).unwrap();
-    world.timer.schedule_at(now.checked_sub(SECOND * 100).unwrap_or(now), world.send(3)).unwrap();
-    world.clock.advance(TICK);
-    let mut sent = world.sent();
+    let setup = TestTimer::new();
+    setup.clock.advance(SECOND);
+    let now = setup.timer.clock().now();
+    setup.timer.schedule(Duration::ZERO, setup.send(1)).unwrap();
+    setup.timer.schedule_at(now.checked_sub(SECOND).unwrap(), setup.send(2)).unwrap();
+    setup.timer.schedule_at(now.checked_sub(SECOND * 100).unwrap_or(now), setup.send(3)).unwrap();
+    setup.clock.advance(TICK);
+    let mut sent = setup.sent();
     sent.sort_unstable();
     assert_eq!(sent, [1, 2, 3]);
 }
 
 #[test]
 fn a_delay_that_never_ends_can_be_cancelled() {
-    let world = World::new();
-    let timeout = world.timer.schedule(Duration::MAX, world.send(1)).unwrap();
+    let setup = TestTimer::new();
+    let timeout = setup.timer.schedule(Duration::MAX, setup.send(1)).unwrap();
     assert_eq!(timeout.deadline(), None);
     assert!(!timeout.is_expired());
-    world.clock.advance(SECOND * 1_000_000);
-    assert_eq!(world.timer.pending_timeouts(), 1);
+    setup.clock.advance(SECOND * 1_000_000);
+    assert_eq!(setup.timer.pending_timeouts(), 1);
     assert!(timeout.cancel());
-    assert_eq!(world.timer.pending_timeouts(), 0);
+    assert_eq!(setup.timer.pending_timeouts(), 0);
 }
 
 #[test]
 fn cancel_drops_the_task_at_once_and_returns_true_only_once() {
-    let world = World::new();
+    let setup = TestTimer::new();
     let (flag, dropped) = flag();
-    let timeout = world.timer.schedule(SECOND, move || drop(flag)).unwrap();
+    let timeout = setup.timer.schedule(SECOND, move || drop(flag)).unwrap();
     assert!(!dropped.load(Ordering::SeqCst));
     assert!(timeout.cancel());
     assert!(dropped.load(Ordering::SeqCst));
     assert!(timeout.is_cancelled());
     assert!(!timeout.is_expired());
     assert!(!timeout.cancel());
-    assert_eq!(world.timer.pending_timeouts(), 0);
+    assert_eq!(setup.timer.pending_timeouts(), 0);
 }
 
 #[test]
 fn cancel_after_expiry_returns_false() {
-    let world = World::new();
-    let timeout = world.timer.schedule(SECOND, world.send(1)).unwrap();
-    world.clock.advance(SECOND + TICK);
+    let setup = TestTimer::new();
+    let timeout = setup.timer.schedule(SECOND, setup.send(1)).unwrap();
+    setup.clock.advance(SECOND + TICK);
     assert!(!timeout.cancel());
     assert!(timeout.is_expired());
     assert!(!timeout.is_cancelled());
-    assert!(!timeout.reschedule(world.timer.clock().now() + SECOND));
-    assert_eq!(world.sent(), [1]);
+    assert!(!timeout.reschedule(setup.timer.clock().now() + SECOND));
+    assert_eq!(setup.sent(), [1]);
 }
 
 #[test]
 fn either_cancel_or_expiry_gets_the_task() {
     const TASKS: usize = 64;
-    let world = World::new();
+    let setup = TestTimer::new();
     for _ in 0..50 {
         let ran = Arc::new(AtomicUsize::new(0));
         let timeouts: Vec<_> = (0..TASKS)
@@ -162,7 +162,7 @@ fn either_cancel_or_expiry_gets_the_task() {
                 let task = move || {
                     ran.fetch_add(1, Ordering::SeqCst);
                 };
-                world.timer.schedule(TICK, task).unwrap()
+                setup.timer.schedule(TICK, task).unwrap()
             })
             .collect();
         let start = Barrier::new(2);
@@ -172,10 +172,10 @@ fn either_cancel_or_expiry_gets_the_task() {
                 timeouts.iter().filter(|timeout| timeout.cancel()).count()
             });
             start.wait();
-            world.clock.advance(TICK * 2);
+            setup.clock.advance(TICK * 2);
             canceller.join().unwrap()
         });
-        world.clock.wait_until_idle();
+        setup.clock.wait_until_idle();
         assert_eq!(won + ran.load(Ordering::SeqCst), TASKS);
         assert_eq!(timeouts.iter().filter(|timeout| timeout.is_cancelled()).count(), won);
         assert_eq!(timeouts.iter().filter(|timeout| timeout.is_expired()).count(), TASKS - won);
@@ -184,19 +184,19 @@ fn either_cancel_or_expiry_gets_the_task() {
 
 #[test]
 fn rescheduling_moves_a_task_both_ways() {
-    let world = World::new();
-    let start = world.timer.clock().now();
-    let later = world.timer.schedule(SECOND, world.send(1)).unwrap();
-    let sooner = world.timer.schedule(SECOND * 100, world.send(2)).unwrap();
+    let setup = TestTimer::new();
+    let start = setup.timer.clock().now();
+    let later = setup.timer.schedule(SECOND, setup.send(1)).unwrap();
+    let sooner = setup.timer.schedule(SECOND * 100, setup.send(2)).unwrap();
     assert!(later.reschedule(start + SECOND * 5));
     assert!(sooner.reschedule(start + SECOND * 2));
     assert_eq!(later.deadline(), Some(start + SECOND * 5));
-    world.clock.advance(SECOND);
-    assert_eq!(world.sent(), []);
-    world.clock.advance(SECOND);
-    assert_eq!(world.sent(), [2]);
-    world.clock.advance(SECOND * 3);
-    assert_eq!(world.sent(), [1]);
+    setup.clock.advance(SECOND);
+    assert_eq!(setup.sent(), []);
+    setup.clock.advance(SECOND);
+    assert_eq!(setup.sent(), [2]);
+    setup.clock.advance(SECOND * 3);
+    assert_eq!(setup.sent(), [1]);
     assert!(!later.is_cancelled());
 }
 
@@ -204,23 +204,23 @@ fn rescheduling_moves_a_task_both_ways() {
 fn a_panic_stops_neither_the_rest_of_its_batch_nor_the_timer() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let hook_seen = Arc::clone(&seen);
-    let world = World::with(|builder| {
+    let setup = TestTimer::with(|builder| {
         builder.on_panic(move |payload| {
             let message = payload.downcast_ref::<&str>().copied().unwrap_or("not a text");
             hook_seen.lock().push(message);
         })
     });
-    world.timer.schedule(TICK, world.send(1)).unwrap();
+    setup.timer.schedule(TICK, setup.send(1)).unwrap();
     // `resume_unwind` prints no message.
-    world.timer.schedule(TICK, || panic::resume_unwind(Box::new("on purpose"))).unwrap();
-    world.timer.schedule(TICK, world.send(2)).unwrap();
-    world.timer.schedule(TICK * 2, world.send(3)).unwrap();
-    world.clock.advance(TICK);
-    assert_eq!(world.sent(), [1, 2]);
-    assert_eq!(world.timer.statistics().panicked, 1);
+    setup.timer.schedule(TICK, || panic::resume_unwind(Box::new("on purpose"))).unwrap();
+    setup.timer.schedule(TICK, setup.send(2)).unwrap();
+    setup.timer.schedule(TICK * 2, setup.send(3)).unwrap();
+    setup.clock.advance(TICK);
+    assert_eq!(setup.sent(), [1, 2]);
+    assert_eq!(setup.timer.statistics().panicked, 1);
     assert_eq!(*seen.lock(), ["on purpose"]);
-    world.clock.advance(TICK);
-    assert_eq!(world.sent(), [3]);
+    setup.clock.advance(TICK);
+    assert_eq!(setup.sent(), [3]);
 }
 
 #[test]
@@ -231,40 +231,42 @@ fn panics_of_the_panic_hook_and_of_a_payload_are_caught() {
             panic::resume_unwind(Box::new("in the destructor of the payload"));
         }
     }
-    let world = World::with(|builder| builder.on_panic(|_| panic::resume_unwind(Box::new("hook"))));
-    world.timer.schedule(TICK, || panic::resume_unwind(Box::new("task"))).unwrap();
-    world.timer.schedule(TICK * 2, world.send(1)).unwrap();
-    world.clock.advance(TICK * 2);
-    assert_eq!(world.sent(), [1]);
+    let setup =
+        TestTimer::with(|builder| builder.on_panic(|_| panic::resume_unwind(Box::new("hook"))));
+    setup.timer.schedule(TICK, || panic::resume_unwind(Box::new("task"))).unwrap();
+    setup.timer.schedule(TICK * 2, setup.send(1)).unwrap();
+    setup.clock.advance(TICK * 2);
+    assert_eq!(setup.sent(), [1]);
 
-    let world = World::new();
-    world.timer.schedule(TICK, || panic::resume_unwind(Box::new(Bomb))).unwrap();
-    world.timer.schedule(TICK * 2, world.send(2)).unwrap();
-    world.clock.advance(TICK * 2);
-    assert_eq!(world.sent(), [2]);
-    assert_eq!(world.timer.statistics().panicked, 1);
+    let setup = TestTimer::new();
+    setup.timer.schedule(TICK, || panic::resume_unwind(Box::new(Bomb))).unwrap();
+    setup.timer.schedule(TICK * 2, setup.send(2)).unwrap();
+    setup.clock.advance(TICK * 2);
+    assert_eq!(setup.sent(), [2]);
+    assert_eq!(setup.timer.statistics().panicked, 1);
 
     // Both at once, with the hook's own payload: none is dropped while another panic unwinds.
-    let world = World::with(|builder| builder.on_panic(|_| panic::resume_unwind(Box::new(Bomb))));
-    world.timer.schedule(TICK, || panic::resume_unwind(Box::new(Bomb))).unwrap();
-    world.timer.schedule(TICK * 2, world.send(3)).unwrap();
-    world.clock.advance(TICK * 2);
-    assert_eq!(world.sent(), [3]);
-    assert_eq!(world.timer.statistics().panicked, 1);
+    let setup =
+        TestTimer::with(|builder| builder.on_panic(|_| panic::resume_unwind(Box::new(Bomb))));
+    setup.timer.schedule(TICK, || panic::resume_unwind(Box::new(Bomb))).unwrap();
+    setup.timer.schedule(TICK * 2, setup.send(3)).unwrap();
+    setup.clock.advance(TICK * 2);
+    assert_eq!(setup.sent(), [3]);
+    assert_eq!(setup.timer.statistics().panicked, 1);
 }
 
 #[test]
 fn manual_clock_overflow_panics_and_leaves_time_unchanged() {
-    let world = World::new();
-    world.timer.schedule(SECOND, world.send(1)).unwrap();
-    let now = world.clock.now();
+    let setup = TestTimer::new();
+    setup.timer.schedule(SECOND, setup.send(1)).unwrap();
+    let now = setup.clock.now();
     for movement in [ManualClock::advance, ManualClock::jump] {
-        let beyond = AssertUnwindSafe(|| movement(&world.clock, Duration::MAX));
+        let beyond = AssertUnwindSafe(|| movement(&setup.clock, Duration::MAX));
         assert!(panic::catch_unwind(beyond).is_err());
-        assert_eq!((world.clock.now(), world.sent()), (now, vec![]));
+        assert_eq!((setup.clock.now(), setup.sent()), (now, vec![]));
     }
-    world.clock.advance(SECOND);
-    assert_eq!(world.sent(), [1]);
+    setup.clock.advance(SECOND);
+    assert_eq!(setup.sent(), [1]);
 }
 
 #[test]
@@ -339,19 +341,19 @@ fn a_task_may_drop_the_timer_that_runs_it() {
 
 #[test]
 fn stop_returns_exactly_the_pending_tasks_in_order() {
-    let world = World::new();
-    let start = world.timer.clock().now();
+    let setup = TestTimer::new();
+    let start = setup.timer.clock().now();
     for (number, seconds) in [(1, 1), (2, 9), (3, 3), (4, 5)] {
-        world.timer.schedule(SECOND * seconds, world.send(number)).unwrap();
+        setup.timer.schedule(SECOND * seconds, setup.send(number)).unwrap();
     }
-    let cancelled = world.timer.schedule(SECOND * 4, world.send(5)).unwrap();
-    let never = world.timer.schedule(Duration::MAX, world.send(6)).unwrap();
-    let expired = world.timer.schedule(SECOND, world.send(7)).unwrap();
+    let cancelled = setup.timer.schedule(SECOND * 4, setup.send(5)).unwrap();
+    let never = setup.timer.schedule(Duration::MAX, setup.send(6)).unwrap();
+    let expired = setup.timer.schedule(SECOND, setup.send(7)).unwrap();
     assert!(cancelled.cancel());
-    world.clock.advance(SECOND * 2);
-    assert_eq!(world.sent(), [1, 7]);
+    setup.clock.advance(SECOND * 2);
+    assert_eq!(setup.sent(), [1, 7]);
 
-    let unprocessed = world.timer.stop().unwrap();
+    let unprocessed = setup.timer.stop().unwrap();
     let deadlines: Vec<_> = unprocessed.iter().map(|unprocessed| unprocessed.deadline).collect();
     let expected = [3, 5, 9].map(|seconds| Some(start + SECOND * seconds));
     assert_eq!(deadlines[..3], expected);
@@ -359,21 +361,21 @@ fn stop_returns_exactly_the_pending_tasks_in_order() {
     for unprocessed in unprocessed {
         (unprocessed.value)();
     }
-    assert_eq!(world.sent(), [3, 4, 2, 6]);
+    assert_eq!(setup.sent(), [3, 4, 2, 6]);
     assert!(never.is_cancelled() && !never.is_expired());
     assert!(cancelled.is_cancelled() && !cancelled.is_expired());
     assert!(expired.is_expired() && !expired.is_cancelled());
-    assert_eq!(world.timer.pending_timeouts(), 0);
+    assert_eq!(setup.timer.pending_timeouts(), 0);
 }
 
 #[test]
 fn stop_is_idempotent_and_the_clock_goes_on_without_the_timer() {
-    let world = World::new();
-    world.timer.schedule(SECOND, world.send(1)).unwrap();
-    assert_eq!(world.timer.stop().unwrap().len(), 1);
-    assert_eq!(world.timer.stop().unwrap().len(), 0);
-    world.clock.advance(SECOND * 2);
-    assert_eq!(world.sent(), []);
+    let setup = TestTimer::new();
+    setup.timer.schedule(SECOND, setup.send(1)).unwrap();
+    assert_eq!(setup.timer.stop().unwrap().len(), 1);
+    assert_eq!(setup.timer.stop().unwrap().len(), 0);
+    setup.clock.advance(SECOND * 2);
+    assert_eq!(setup.sent(), []);
 }
 
 #[test]
@@ -397,26 +399,26 @@ fn stop_in_a_task_is_an_error_and_stops_nothing() {
 
 #[test]
 fn scheduling_after_stop_is_a_permanent_error_with_the_task() {
-    let world = World::new();
-    world.timer.stop().unwrap();
+    let setup = TestTimer::new();
+    setup.timer.stop().unwrap();
     for _ in 0..2 {
-        let error = world.timer.schedule(SECOND, world.send(1)).unwrap_err();
+        let error = setup.timer.schedule(SECOND, setup.send(1)).unwrap_err();
         assert!(matches!(error, ScheduleError::Stopped(_)));
         assert!(!error.is_transient());
         let task: Task = error.into_inner();
         task();
-        assert_eq!(world.sent(), [1]);
+        assert_eq!(setup.sent(), [1]);
     }
 }
 
 #[test]
 fn stop_waits_for_the_task_that_is_running() {
-    let world = World::new();
+    let setup = TestTimer::new();
     let (entered, wait_entered) = unbounded();
     let (release, released) = unbounded::<()>();
     let finished = Arc::new(AtomicBool::new(false));
     let mark = Arc::clone(&finished);
-    world
+    setup
         .timer
         .schedule(Duration::ZERO, move || {
             entered.send(()).unwrap();
@@ -425,10 +427,10 @@ fn stop_waits_for_the_task_that_is_running() {
         })
         .unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| world.clock.advance(TICK));
+        scope.spawn(|| setup.clock.advance(TICK));
         wait_entered.recv().unwrap();
         let stopper = scope.spawn(|| {
-            let unprocessed = world.timer.stop().unwrap();
+            let unprocessed = setup.timer.stop().unwrap();
             assert!(finished.load(Ordering::SeqCst));
             unprocessed.len()
         });
@@ -439,26 +441,26 @@ fn stop_waits_for_the_task_that_is_running() {
 
 #[test]
 fn a_full_timer_returns_the_task_until_capacity_is_free() {
-    let world = World::with(|builder| builder.max_pending_timeouts(2));
-    let first = world.timer.schedule(SECOND, world.send(1)).unwrap();
-    world.timer.schedule(SECOND * 2, world.send(2)).unwrap();
-    let error = world.timer.schedule(SECOND, world.send(3)).unwrap_err();
+    let setup = TestTimer::with(|builder| builder.max_pending_timeouts(2));
+    let first = setup.timer.schedule(SECOND, setup.send(1)).unwrap();
+    setup.timer.schedule(SECOND * 2, setup.send(2)).unwrap();
+    let error = setup.timer.schedule(SECOND, setup.send(3)).unwrap_err();
     assert!(matches!(error, ScheduleError::Full(_)));
     assert!(error.is_transient());
     error.into_inner()();
-    assert_eq!(world.sent(), [3]);
+    assert_eq!(setup.sent(), [3]);
 
     assert!(first.cancel());
-    world.timer.schedule(SECOND, world.send(4)).unwrap();
+    setup.timer.schedule(SECOND, setup.send(4)).unwrap();
     assert!(!first.cancel(), "and a second cancel frees no capacity");
-    assert!(world.timer.schedule(SECOND, world.send(5)).is_err());
+    assert!(setup.timer.schedule(SECOND, setup.send(5)).is_err());
 
-    world.clock.advance(SECOND * 2);
-    assert_eq!(world.sent(), [4, 2]);
+    setup.clock.advance(SECOND * 2);
+    assert_eq!(setup.sent(), [4, 2]);
     for number in 0..2 {
-        world.timer.schedule(SECOND, world.send(number)).unwrap();
+        setup.timer.schedule(SECOND, setup.send(number)).unwrap();
     }
-    assert!(world.timer.schedule(SECOND, world.send(6)).is_err());
+    assert!(setup.timer.schedule(SECOND, setup.send(6)).is_err());
 }
 
 #[test]
@@ -470,16 +472,16 @@ fn many_threads_never_exceed_the_limit() {
 }
 
 fn never_exceeds(limit: usize, free: usize) {
-    let world = World::with(|builder| builder.max_pending_timeouts(limit));
+    let setup = TestTimer::with(|builder| builder.max_pending_timeouts(limit));
     let scheduled = AtomicUsize::new(0);
     for _ in free..limit {
-        world.timer.schedule(SECOND, || {}).unwrap();
+        setup.timer.schedule(SECOND, || {}).unwrap();
     }
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..5000 {
-                    let Ok(timeout) = world.timer.schedule(SECOND, || {}) else {
+                    let Ok(timeout) = setup.timer.schedule(SECOND, || {}) else {
                         continue;
                     };
                     assert!(scheduled.fetch_add(1, Ordering::SeqCst) < free);
@@ -489,11 +491,11 @@ fn never_exceeds(limit: usize, free: usize) {
             });
         }
     });
-    assert_eq!(world.timer.pending_timeouts(), limit - free);
+    assert_eq!(setup.timer.pending_timeouts(), limit - free);
     for _ in 0..free {
-        world.timer.schedule(SECOND, || {}).unwrap();
+        setup.timer.schedule(SECOND, || {}).unwrap();
     }
-    assert!(world.timer.schedule(SECOND, || {}).is_err());
+    assert!(setup.timer.schedule(SECOND, || {}).is_err());
 }
 
 #[test]
@@ -506,7 +508,7 @@ fn stop_returns_at_most_limit_tasks_while_threads_schedule() {
 }
 
 fn stop_while_eight_threads_schedule(limit: usize) {
-    let world = World::with(|builder| builder.max_pending_timeouts(limit));
+    let setup = TestTimer::with(|builder| builder.max_pending_timeouts(limit));
     let taken_in = AtomicUsize::new(0);
     // One thread for each shard.
     let barrier = Barrier::new(9);
@@ -515,7 +517,7 @@ fn stop_while_eight_threads_schedule(limit: usize) {
             scope.spawn(|| {
                 barrier.wait();
                 loop {
-                    match world.timer.schedule(SECOND, || {}) {
+                    match setup.timer.schedule(SECOND, || {}) {
                         Ok(_) => {
                             taken_in.fetch_add(1, Ordering::SeqCst);
                         }
@@ -526,10 +528,10 @@ fn stop_while_eight_threads_schedule(limit: usize) {
             });
         }
         barrier.wait();
-        while world.timer.pending_timeouts() < limit {
+        while setup.timer.pending_timeouts() < limit {
             thread::yield_now();
         }
-        world.timer.stop().unwrap().len()
+        setup.timer.stop().unwrap().len()
     });
     assert_eq!(given_back, taken_in.into_inner());
     assert!(given_back <= limit, "{given_back} with a limit of {limit}");
@@ -549,14 +551,14 @@ fn a_schedule_error_can_be_shared_by_threads_and_keeps_the_task() {
     is_for_all_threads::<ScheduleError<()>>();
     is_for_all_threads::<ScheduleError<Task>>();
 
-    let world = World::new();
-    world.timer.stop().unwrap();
-    let error = passed_on(&world.timer).unwrap_err();
+    let setup = TestTimer::new();
+    setup.timer.stop().unwrap();
+    let error = passed_on(&setup.timer).unwrap_err();
     let error = error.downcast::<ScheduleError<Task>>().unwrap();
     let task = error.into_inner();
     task();
     let own = Cell::new(3);
-    let refused = world.timer.schedule(SECOND, move || assert_eq!(own.replace(4), 3)).unwrap_err();
+    let refused = setup.timer.schedule(SECOND, move || assert_eq!(own.replace(4), 3)).unwrap_err();
     thread::scope(|scope| {
         scope.spawn(refused.into_inner());
     });
@@ -564,15 +566,15 @@ fn a_schedule_error_can_be_shared_by_threads_and_keeps_the_task() {
 
 #[test]
 fn dropping_the_timer_drops_and_cancels_pending_tasks() {
-    let world = World::new();
+    let setup = TestTimer::new();
     let (flag, dropped) = flag();
-    let timeout = world.timer.schedule(SECOND, move || drop(flag)).unwrap();
-    drop(world.timer);
+    let timeout = setup.timer.schedule(SECOND, move || drop(flag)).unwrap();
+    drop(setup.timer);
     assert!(dropped.load(Ordering::SeqCst));
     assert!(timeout.is_cancelled());
     assert!(!timeout.cancel());
     assert_eq!(timeout.deadline(), None);
-    world.clock.advance(SECOND * 2);
+    setup.clock.advance(SECOND * 2);
 }
 
 #[test]
@@ -594,13 +596,13 @@ fn settings_out_of_range_are_errors() {
 
 #[test]
 fn the_ticker_thread_has_the_configured_name() {
-    let world = World::with(|builder| builder.thread_name("timeouts of the test"));
+    let setup = TestTimer::with(|builder| builder.thread_name("timeouts of the test"));
     let (sender, receiver) = unbounded();
     let task = move || {
         sender.send(thread::current().name().map(String::from)).unwrap();
     };
-    world.timer.schedule(TICK, task).unwrap();
-    world.clock.advance(TICK);
+    setup.timer.schedule(TICK, task).unwrap();
+    setup.clock.advance(TICK);
     assert_eq!(receiver.try_recv().unwrap().as_deref(), Some("timeouts of the test"));
 }
 
@@ -608,23 +610,23 @@ fn the_ticker_thread_has_the_configured_name() {
 fn no_task_scheduled_by_many_threads_is_lost() {
     const THREADS: u32 = 4;
     const TASKS: u32 = 2000;
-    let world = World::new();
+    let setup = TestTimer::new();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let schedulers: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let world = &world;
+                let setup = &setup;
                 scope.spawn(move || {
                     for number in 0..TASKS {
                         let delay = Duration::from_micros(u64::from(number * 37 % 50_000));
-                        world.timer.schedule(delay, world.send(thread * TASKS + number)).unwrap();
+                        setup.timer.schedule(delay, setup.send(thread * TASKS + number)).unwrap();
                     }
                 })
             })
             .collect();
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
-                world.clock.advance(Duration::from_millis(1));
+                setup.clock.advance(Duration::from_millis(1));
             }
         });
         for scheduler in schedulers {
@@ -632,8 +634,8 @@ fn no_task_scheduled_by_many_threads_is_lost() {
         }
         done.store(true, Ordering::SeqCst);
     });
-    world.clock.advance(SECOND);
-    let mut sent = world.sent();
+    setup.clock.advance(SECOND);
+    let mut sent = setup.sent();
     sent.sort_unstable();
     assert_eq!(sent, (0..THREADS * TASKS).collect::<Vec<_>>());
 }

@@ -39,7 +39,7 @@ impl PlainLocks {
     pub(crate) fn of(members: &[MemberLock]) -> Result<Option<Self>, Error> {
         let [first, _, ..] = members else { return Ok(None) };
         if matches!(first.owner, Some(LocalHolder::Named(_))) {
-            // The threads of a named owner take turns, name by name.
+            // The threads of a named owner try one by one, name by name.
             return Ok(None);
         }
         let policy = first.spec.lease_policy()?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::core::raw_guard::RawGuard;
-use crate::core::release::{ReleaseBatch, ReleaseInProgress};
+use crate::core::release::{GuardRelease, ReleaseBatch};
 use crate::error::Error;
 use crate::locks::held_locks::RawGuards;
 use crate::locks::multi::batch_queue::BatchQueue;
@@ -47,7 +47,7 @@ impl ReleaseMode<'_> {
     }
 
     /// Releases a batch of plain locks.
-    fn release_batch(self, batch: Vec<ReleaseInProgress>) -> Result<(), Error> {
+    fn release_batch(self, batch: Vec<GuardRelease>) -> Result<(), Error> {
         let batch = match ReleaseBatch::of(batch) {
             Ok(batch) => batch,
             Err(releases) => return self.release_each(releases),
@@ -60,7 +60,7 @@ impl ReleaseMode<'_> {
     }
 
     /// Releases the batch lock by lock. After an unanswered release the rest is queued.
-    fn release_each(self, releases: Vec<ReleaseInProgress>) -> Result<(), Error> {
+    fn release_each(self, releases: Vec<GuardRelease>) -> Result<(), Error> {
         let (mut result, mut answers) = (Ok(()), true);
         for mut release in releases {
             if !answers {
@@ -131,7 +131,7 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
         let released = if answers {
             mode.release_batch(batch)
         } else {
-            batch.into_iter().for_each(ReleaseInProgress::queue);
+            batch.into_iter().for_each(GuardRelease::queue);
             Ok(())
         };
         let (result, answers) = &mut *collected.lock();
@@ -149,8 +149,8 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
 
 /// Ends the holds, and returns the releases in batches of a single slot each. The loss of a hold
 /// before is an error in `result`.
-fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<ReleaseInProgress>> {
-    let mut open: BTreeMap<u16, Vec<ReleaseInProgress>> = BTreeMap::new();
+fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<GuardRelease>> {
+    let mut open: BTreeMap<u16, Vec<GuardRelease>> = BTreeMap::new();
     let mut full = Vec::new();
     for guard in guards {
         let begun = match guard.begin_release() {
@@ -160,7 +160,7 @@ fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<Rel
                 continue;
             }
         };
-        let batch = open.entry(begun.slot()).or_default();
+        let batch = open.entry(begun.hash_slot()).or_default();
         batch.push(begun);
         if batch.len() == MAX_BATCH {
             full.push(mem::take(batch));

@@ -27,19 +27,19 @@ struct AnswersState {
 impl AnswersState {
     /// Whether enough servers have answered, and further answers cannot change the outcome. An
     /// early refusal does not decide the outcome while the remaining servers may still succeed.
-    fn is_settled(&self, enough: usize) -> bool {
+    fn is_decided(&self, enough: usize) -> bool {
         let done = self.results.iter().filter(|result| result.is_ok()).count();
         let most = done + self.unanswered;
         self.results.len() >= enough && (done >= enough || most < enough)
     }
 }
 
-/// Once the outcome is settled, the wait for further answers lasts twice the time taken so far,
+/// Once the outcome is decided, the wait for further answers lasts twice the time taken so far,
 /// plus this time.
 const GRACE: Duration = Duration::from_millis(1);
 
 impl QuorumAnswers {
-    /// Waits for answers of `servers` servers, of which `enough` may settle the outcome.
+    /// Waits for answers of `servers` servers, of which `enough` may decide the outcome.
     pub(crate) fn new(servers: usize, enough: usize) -> Self {
         let state = AnswersState { unanswered: servers, results: Vec::with_capacity(servers) };
         Self { enough: enough.min(servers), parker: Parker::new(), state: Mutex::new(state) }
@@ -50,14 +50,14 @@ impl QuorumAnswers {
         let mut state = self.state.lock();
         state.unanswered = state.unanswered.saturating_sub(1);
         state.results.push(result);
-        let wakes = state.unanswered == 0 || state.is_settled(self.enough);
+        let wakes = state.unanswered == 0 || state.is_decided(self.enough);
         drop(state);
         if wakes {
             self.parker.unpark();
         }
     }
 
-    /// Waits for all answers, at most until `end`. Once the outcome is settled, the wait ends soon
+    /// Waits for all answers, at most until `end`. Once the outcome is decided, the wait ends soon
     /// after, as [`GRACE`] explains. Returns the results, and the number of servers without an
     /// answer. The unanswered requests go on without the caller.
     pub(crate) fn wait(
@@ -66,12 +66,12 @@ impl QuorumAnswers {
         start: Instant,
         mut end: Instant,
     ) -> (Vec<Result<(), Error>>, usize) {
-        let mut settled = false;
+        let mut decided = false;
         loop {
             let now = clock.now();
             let mut state = self.state.lock();
-            if !settled && state.is_settled(self.enough) {
-                settled = true;
+            if !decided && state.is_decided(self.enough) {
+                decided = true;
                 end = end.min(now + now.saturating_duration_since(start) * 2 + GRACE);
             }
             if state.unanswered == 0 || end <= now {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     /// Whether the outcome is known when these of three have answered.
-    fn is_settled(answers: &[bool]) -> bool {
+    fn is_decided(answers: &[bool]) -> bool {
         let mut state = AnswersState { unanswered: 3, results: Vec::new() };
         for released in answers {
             state.unanswered -= 1;
@@ -99,15 +99,15 @@ mod tests {
             };
             state.results.push(if *released { Ok(()) } else { Err(refusal) });
         }
-        state.is_settled(2)
+        state.is_decided(2)
     }
 
     #[test]
-    fn a_refusal_does_not_settle_it_while_others_may_release() {
-        assert!(!is_settled(&[true]));
-        assert!(is_settled(&[true, true]));
-        assert!(!is_settled(&[false, true]));
-        assert!(is_settled(&[false, false]));
-        assert!(is_settled(&[true, false, false]));
+    fn a_refusal_decides_nothing_while_others_may_release() {
+        assert!(!is_decided(&[true]));
+        assert!(is_decided(&[true, true]));
+        assert!(!is_decided(&[false, true]));
+        assert!(is_decided(&[false, false]));
+        assert!(is_decided(&[true, false, false]));
     }
 }

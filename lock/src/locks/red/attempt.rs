@@ -17,7 +17,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Mutex, Parker};
-use crate::watchdog::PendingReleases;
+use crate::watchdog::SharedLedger;
 
 /// The member with the vote of each server, by the server's run id. A server has a single vote,
 /// under whatever addresses: the first member to meet the run id votes, and further members are
@@ -57,7 +57,7 @@ struct AttemptState {
 /// Until the release has begun, the acquire may cause the refusal of the next attempt.
 #[derive(Debug)]
 pub(crate) struct SentAcquire {
-    releases: Arc<PendingReleases>,
+    releases: Arc<SharedLedger>,
     name: LockName,
     owner: Owner,
     release: Option<ReleaseNo>,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::core::acquire::{acquire, acquire_missing};
 use crate::core::client_core::ClientCore;
 use crate::core::raw_guard::RawGuard;
-use crate::core::release::ReleaseInProgress;
+use crate::core::release::GuardRelease;
 use crate::error::Error;
 use crate::events::report::Warning;
 use crate::locks::any_lock::MemberLock;
@@ -49,7 +49,7 @@ pub(crate) struct HoldRequest {
 pub(crate) enum HoldTask {
     /// A release. With `on_drop` nothing waits for the reply, as when a guard is dropped.
     Release {
-        release: Option<ReleaseInProgress>,
+        release: Option<GuardRelease>,
         on_drop: bool,
     },
     Extend {
@@ -187,7 +187,7 @@ impl Request for HoldRequest {
 
     fn core(&self) -> Option<Arc<ClientCore>> {
         match &self.task {
-            HoldTask::Release { release, .. } => release.as_ref().map(ReleaseInProgress::core),
+            HoldTask::Release { release, .. } => release.as_ref().map(GuardRelease::core),
             HoldTask::Extend { member, .. } => Some(Arc::clone(&member.core)),
         }
     }

@@ -41,15 +41,15 @@ impl<'a> UndoOnDrop<'a> {
         Self { core, name, request, traces: Traces::default(), is_open: true }
     }
 
-    /// Records the `result` of the call, whose answer was due at `due`.
-    fn record<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
+    /// Notes the `result` of the call, whose answer was due at `due`.
+    fn note_result<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
         self.is_open = false;
-        self.traces.record(due, result);
+        self.traces.note_result(due, result);
     }
 
     /// Hands the grant over to the caller: the drop undoes nothing. A copy arriving now finds the
     /// grant, or a later call, and takes nothing.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn disarm(mut self) {
         (self.traces, self.is_open) = (Traces::default(), false);
     }
 }
@@ -81,7 +81,7 @@ impl<'a> SemaphoreAcquire<'a> {
 }
 
 impl<'a> Try for SemaphoreAcquire<'a> {
-    /// The caller must call [`keep`](UndoOnDrop::keep).
+    /// The caller must call [`disarm`](UndoOnDrop::disarm).
     type Grant = UndoOnDrop<'a>;
 
     fn ask(
@@ -93,7 +93,7 @@ impl<'a> Try for SemaphoreAcquire<'a> {
         let (name, request) = (self.name.clone(), undo.request.clone());
         let take = TakePermits { name, permits: self.permits, request };
         let result = self.core.call_with_policy_at(now, &take, policy);
-        undo.record(policy.deadline, &result);
+        undo.note_result(policy.deadline, &result);
         match map_failure(result, &take, &self.name) {
             Ok(answer) if answer.reply.granted => {
                 undo.is_open = true;
@@ -117,9 +117,9 @@ pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
     let drain = DrainPermits { name, request: undo.request.clone() };
     let due = core.now() + core.settings.retry_timeout();
     let result = core.call(&drain);
-    undo.record(due, &result);
+    undo.note_result(due, &result);
     let answer = map_failure(result, &drain, &drain.name)?;
-    undo.keep();
+    undo.disarm();
     Ok(answer.reply)
 }
 
@@ -160,7 +160,7 @@ impl Try for PermitAcquire<'_> {
             return Err(Error::WatchdogGone);
         }
         let result = core.call_with_policy_at(now, &self.acquire, policy);
-        self.traces.record(policy.deadline, &result);
+        self.traces.note_result(policy.deadline, &result);
         let answer = map_failure(result, &self.acquire, &self.name)?;
         let hint = wake_hint(answer.reply.left);
         if !answer.reply.granted {

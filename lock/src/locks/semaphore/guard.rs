@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::client_core::ClientCore;
 use crate::core::named::{DEDUP_MARGIN, begin_request};
-use crate::core::release::{late_release, send_on_drop, send_releases};
+use crate::core::release::{late_release, send_and_settle, send_on_drop};
 use crate::error::{Error, LostReason};
 use crate::ledger::release::{GRACE, MAX_PAUSE, Release, ReleaseOp};
 use crate::model::name::LockName;
@@ -151,7 +151,7 @@ impl SemaphoreGuard {
         // The permits have no lease, so none can expire.
         let in_time = |_now| true;
         let sent =
-            send_releases(&self.core, &[no], operation, &self.name, (timeout, limit), in_time);
+            send_and_settle(&self.core, &[no], operation, &self.name, (timeout, limit), in_time);
         sent?.verdict.map_err(|not_released| match not_released {
             NotReleased::Lost(reason) => Error::Lost { name: self.name(), reason },
             NotReleased::Unknown => late_release(),

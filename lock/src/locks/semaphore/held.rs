@@ -15,7 +15,7 @@ use crate::core::extend::{Prolonged, extend, prolong};
 use crate::core::fencing::{draw, token_of};
 use crate::core::lost_future::LostFuture;
 use crate::core::named::dedup_ttl;
-use crate::core::release::{end_hold, late_release, send_on_drop, send_releases};
+use crate::core::release::{end_hold, late_release, send_and_settle, send_on_drop};
 use crate::error::{Error, LostReason};
 use crate::events::acquires::MetricsLabel;
 use crate::hold::hold::Hold;
@@ -410,7 +410,7 @@ impl HeldPermits {
         }
         let is_endless = matches!(self.expiry, Expiry::Endless);
         let in_time = |now| is_endless || valid_until.is_some_and(|end| now < end);
-        let sent = send_releases(core, releases, request, &self.name, (timeout, limit), in_time);
+        let sent = send_and_settle(core, releases, request, &self.name, (timeout, limit), in_time);
         sent?.verdict.map_err(|unknown| self.error(unknown))
     }
 

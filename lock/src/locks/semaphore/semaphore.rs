@@ -10,7 +10,7 @@ use crate::locks::semaphore::acquire::{SemaphoreAcquire, drain};
 use crate::locks::semaphore::guard::SemaphoreGuard;
 use crate::model::lease::Lease;
 use crate::model::wait::Wait;
-use crate::ops::{AddPermits, Added, TrySetPermits};
+use crate::ops::{AddPermits, AddPermitsReply, TrySetPermits};
 
 /// A number of permits, shared by all clients of a server. Cheap to create, clone and share;
 /// creation acquires no permits.
@@ -132,7 +132,7 @@ impl Semaphore {
         Ok(granted.map(|undo| {
             // The guard comes first: if the clock panics, `undo` undoes the acquire.
             let guard = SemaphoreGuard::new(Arc::clone(&core), name, permits);
-            undo.keep();
+            undo.disarm();
             guard
         }))
     }
@@ -230,9 +230,9 @@ pub(crate) fn add_permits(
         return named.current().map(|_| true);
     }
     match named.ask(|name, request| AddPermits::new(name, permits, must_exist, request))? {
-        Added::Done => Ok(true),
-        Added::Missing => Ok(false),
-        Added::OutOfRange => {
+        AddPermitsReply::Done => Ok(true),
+        AddPermitsReply::Missing => Ok(false),
+        AddPermitsReply::OutOfRange => {
             let reason = "the sum does not fit in 32 bits".to_owned();
             Err(Error::InvalidCount { count: permits.into(), reason })
         }

@@ -16,7 +16,7 @@ use crate::locks::lock::Lock;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::model::wait::WaitSpec;
-use crate::ops::client_record::{ReadValue, record_key, value_field};
+use crate::ops::client_record::{ReadValue, client_record_key, value_field};
 use crate::ops::{CurrentLeader, LeaderReply};
 use crate::recipes::election::campaign::{Campaign, TermCallback};
 use crate::recipes::election::changes::LeaderChanges;
@@ -205,7 +205,7 @@ impl LeaderElection {
     /// A leader's value from the record of the leader's client.
     fn value_of(&self, owner: &str, wait: WaitSpec<'_>) -> Result<Option<String>, Error> {
         let Some(parsed) = OwnerText::parse(owner) else { return Ok(None) };
-        let read = ReadValue { key: record_key(parsed.client), field: value_field(owner) };
+        let read = ReadValue { key: client_record_key(parsed.client), field: value_field(owner) };
         match self.spec.call_within(&read, wait) {
             // Another program's key, or a key that this user may not read.
             Err(Error::WrongType { .. }) => Ok(None),

@@ -27,8 +27,8 @@ use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
 use crate::ops::value::ServerTime;
 use crate::ops::{BeginRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns, RunBegun};
-use crate::recipes::jobs::record::RunRecord;
 use crate::recipes::jobs::run::{JobRun, RunOutcome, RunStart};
+use crate::recipes::jobs::run_record::RunRecord;
 
 /// A job to run once for each slot, on a single process. A job is cheap to create, to clone and to
 /// share, and holds no lock. Created by [`Client::job`](crate::Client::job).
@@ -150,11 +150,11 @@ impl Job {
             Ok(value) => value,
             Err(error) => {
                 // Without this record the run is listed as died.
-                drop(this_run.record(false, None));
+                drop(this_run.write_result(false, None));
                 return Ok(RunOutcome::Failed(error));
             }
         };
-        Ok(match this_run.record(true, None) {
+        Ok(match this_run.write_result(true, None) {
             Ok(()) => RunOutcome::Ran(value),
             Err(error) => RunOutcome::Unrecorded { value, error },
         })

@@ -95,7 +95,7 @@ impl<T> JobRun<'_, T> {
     }
 
     /// Records the slot as run if `is_done`, else this attempt as failed.
-    pub(super) fn record(&self, is_done: bool, exit_code: Option<i32>) -> Result<(), Error> {
+    pub(super) fn write_result(&self, is_done: bool, exit_code: Option<i32>) -> Result<(), Error> {
         let (raw, JobRun { keys, retention, .. }) = (self.guard.raw(), self);
         let (keys, owner) = (keys.clone(), raw.hold_owner().clone());
         let finish = FinishRun { keys, owner, retention: *retention, is_done, exit_code };
@@ -121,7 +121,7 @@ impl JobRun<'_, AnyThread> {
     ///
     /// An error of the release is not returned: the run is recorded.
     pub fn finish(self, exit_code: i32) -> Result<(), Error> {
-        self.record(exit_code == 0, Some(exit_code))?;
+        self.write_result(exit_code == 0, Some(exit_code))?;
         // An unacknowledged release is finished in the background.
         drop(self.guard.unlock());
         Ok(())

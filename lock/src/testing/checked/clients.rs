@@ -140,7 +140,7 @@ impl CheckedLock {
         if self.is_valid(Some(until), state.now) {
             return Ok(());
         }
-        if self.lacks(Mutation::KeptWhenLate) {
+        if self.lacks(Mutation::ReturnedWhenLate) {
             return Err(RETURNED_OVER);
         }
         self.release(state, client);
@@ -267,7 +267,7 @@ impl CheckedLock {
             real.add_guard(self.nested_lease, false);
             real.remove_guard(false);
         }
-        real.hand_over(None, self.lease, self.instant(now), None).is_some()
+        real.change_holder(None, self.lease, self.instant(now), None).is_some()
     }
 
     /// The library's own hold, with one guard.

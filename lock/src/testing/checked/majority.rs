@@ -263,7 +263,7 @@ impl CheckedMajority {
                     true
                 }
             };
-            (self.keyspaces.keep(&keyspace, time), granted)
+            (self.keyspaces.intern(&keyspace, time), granted)
         });
         server.keys = keys;
         granted
@@ -392,7 +392,7 @@ impl CheckedMajority {
         let now = state.now;
         for server in &mut state.servers {
             let time = server_time(now);
-            server.keys = self.keyspaces.keep(&self.keyspaces.at(server.keys, time), time);
+            server.keys = self.keyspaces.intern(&self.keyspaces.at(server.keys, time), time);
             server.back_at = server.back_at.filter(|at| *at > now);
         }
         for client in &mut state.clients {
@@ -443,7 +443,7 @@ impl Model for CheckedMajority {
     type Step = Step;
 
     fn initial(&self) -> State {
-        let keys = self.keyspaces.keep(&Keyspace::default(), server_time(0));
+        let keys = self.keyspaces.intern(&Keyspace::default(), server_time(0));
         State {
             now: 0,
             servers: [Server { keys, back_at: None }; SERVERS],
@@ -566,7 +566,7 @@ impl Model for CheckedMajority {
                 self.send_release(&mut after, client, server, number);
             }
             Step::Empty(server) => {
-                let keys = self.keyspaces.keep(&Keyspace::default(), server_time(now));
+                let keys = self.keyspaces.intern(&Keyspace::default(), server_time(now));
                 let returns = self.lacks(Mutation::ReturnsEmpty);
                 let back_at = (!returns).then_some(now + AWAY);
                 after.servers[usize::from(server)] = Server { keys, back_at };

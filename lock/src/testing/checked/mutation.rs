@@ -44,7 +44,7 @@ pub(crate) enum Mutation {
     /// validity: a renewal that is answered after the end extends the hold.
     ExtendedAfterEnd,
     /// validity: an acquire that was granted too late returns a guard.
-    KeptWhenLate,
+    ReturnedWhenLate,
     /// What is promised: a hold ends when its release is acknowledged.
     HeldWhileReleasing,
     /// One release ends whatever hold it meets.

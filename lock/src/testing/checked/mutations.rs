@@ -43,7 +43,7 @@ const OF_ONE_LOCK: &[(Mutation, Limits, &str)] = &[
     (Mutation::ValidityFromReply, Limits { time: 4, ..SMALL }, TWO),
     (Mutation::NoDriftMargin, Limits { time: 3, rate: 101, ..SMALL }, TWO),
     (Mutation::ExtendedAfterEnd, Limits { renewals: 1, time: 3, ..ALONE }, VALID_AGAIN),
-    (Mutation::KeptWhenLate, Limits { time: 3, ..ALONE }, RETURNED_OVER),
+    (Mutation::ReturnedWhenLate, Limits { time: 3, ..ALONE }, RETURNED_OVER),
     (Mutation::HeldWhileReleasing, SMALL, TWO),
     (Mutation::AnyOwnerReleased, SMALL, "a command has changed another owner's hold"),
     (Mutation::ReleasedAndHandedOver, Limits { waiters: 1, time: 0, ..SMALL }, TWO),

@@ -15,7 +15,7 @@ impl Model for CheckedLock {
     type Step = Step;
 
     fn initial(&self) -> State {
-        let keys = self.keyspaces.keep(&Keyspace::default(), self.server_time(0));
+        let keys = self.keyspaces.intern(&Keyspace::default(), self.server_time(0));
         State {
             now: 0,
             keys,
@@ -224,7 +224,7 @@ impl Model for CheckedLock {
             Step::Deliver(index) => self.deliver(&mut after, usize::from(index))?,
             Step::GiveUp(index) => self.stop_waiting(&mut after, usize::from(index)),
         }
-        self.settle(&mut after);
+        self.normalize(&mut after);
         Ok(after)
     }
 
@@ -265,7 +265,7 @@ impl Model for CheckedLock {
 impl CheckedLock {
     /// What needs no step of its own: an acquire without an attempt left ends, and a copy that the
     /// server would refuse as late is as good as lost.
-    fn settle(&self, state: &mut State) {
+    fn normalize(&self, state: &mut State) {
         for client in (0..).take(CLIENTS) {
             let call = state.clients[usize::from(client)].call;
             if call.is_some_and(|call| !call.is_asking && call.attempts >= self.limits.attempts) {

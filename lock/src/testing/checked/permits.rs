@@ -164,7 +164,7 @@ impl CheckedSemaphore {
                 (Verb::Take, _) => Reply::Refused,
                 (Verb::Undo | Verb::GiveBack, _) => Reply::Done,
             };
-            (self.keyspaces.keep(&keyspace, NOW), reply)
+            (self.keyspaces.intern(&keyspace, NOW), reply)
         })
     }
 
@@ -238,7 +238,7 @@ impl Model for CheckedSemaphore {
         let mut keyspace = Keyspace::default().at(NOW);
         keyspace.text_set(self.name.as_str(), self.permits);
         State {
-            keys: self.keyspaces.keep(&keyspace, NOW),
+            keys: self.keyspaces.intern(&keyspace, NOW),
             clients: [Client::default(); CLIENTS],
             messages: [None; MESSAGES],
         }

@@ -1,4 +1,4 @@
-//! The server of a model: the operations' effects in memory, on keyspaces that are kept once.
+//! The server of a model: the operations' effects in memory, on keyspaces that are stored once.
 //!
 //! A keyspace is one number in a state, and what an operation does to it is looked up after the
 //! first time.
@@ -24,7 +24,7 @@ pub(crate) struct Keyspaces {
 
 impl Keyspaces {
     /// The number of a keyspace at a time. What has expired by then does not count.
-    pub(crate) fn keep(&self, keyspace: &Keyspace, now: ServerTime) -> Keys {
+    pub(crate) fn intern(&self, keyspace: &Keyspace, now: ServerTime) -> Keys {
         let keyspace = keyspace.at(now).at(ServerTime(0));
         if let Some(keys) = self.numbers.borrow().get(&keyspace) {
             return *keys;
@@ -39,7 +39,7 @@ impl Keyspaces {
     /// The number of the same with other names.
     pub(crate) fn renamed(&self, keys: Keys, rename: impl Fn(&str) -> String) -> Keys {
         let renamed = self.at(keys, ServerTime(0)).renamed(rename);
-        self.keep(&renamed, ServerTime(0))
+        self.intern(&renamed, ServerTime(0))
     }
 
     /// Whether there is nothing at a time.

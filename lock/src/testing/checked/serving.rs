@@ -40,7 +40,7 @@ impl CheckedLock {
             let touched_other_owner = !forced
                 && !is_shared
                 && others(&mut before.clone()) != others(&mut keyspace.clone());
-            Ran { keys: self.keyspaces.keep(&keyspace, time), reply, touched_other_owner }
+            Ran { keys: self.keyspaces.intern(&keyspace, time), reply, touched_other_owner }
         })
     }
 
@@ -214,7 +214,7 @@ impl CheckedLock {
     pub(crate) fn expired(&self, keys: Keys, now: u8) -> Keys {
         once(&self.ticks, (keys, now), || {
             let time = self.server_time(now);
-            self.keyspaces.keep(&self.keyspaces.at(keys, time), time)
+            self.keyspaces.intern(&self.keyspaces.at(keys, time), time)
         })
     }
 

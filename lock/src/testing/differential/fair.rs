@@ -15,7 +15,7 @@ use crate::ops::keyspace::Keyspace;
 use crate::ops::operation::Operation;
 use crate::ops::set_count::SetCount;
 use crate::ops::value::{ServerTime, Value};
-use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+use crate::testing::differential::server_and_model::{STEP, ServerAndModel, run_histories};
 
 const NAMES: [&str; 2] = ["a", "ü {x"];
 const OWNERS: usize = 4;
@@ -135,9 +135,9 @@ fn lease(steps: u32) -> Lease {
     if steps == 1 { Lease::new(STEP / 4).unwrap() } else { Lease::new(STEP * steps).unwrap() }
 }
 
-/// The worlds, and the owners that act in them.
+/// The server and the model, and the owners that act in them.
 struct Actors {
-    worlds: Worlds,
+    both: ServerAndModel,
     owners: Vec<Owner>,
 }
 
@@ -150,29 +150,29 @@ impl Actors {
             [name.as_str().to_owned(), queue, deadlines]
         });
         Self {
-            worlds: Worlds::new(server, keys.collect()),
+            both: ServerAndModel::new(server, keys.collect()),
             owners: (0..OWNERS).map(|_| client.next_owner()).collect(),
         }
     }
 
     fn compare<O: Operation>(&mut self, operation: &O, late: bool) -> Result<(), TestCaseError> {
-        self.worlds.compare(operation, late)
+        self.both.compare(operation, late)
     }
 
     /// A member with a deadline `steps` and a half steps away.
     fn put_deadline(&mut self, name: usize, member: &str, steps: u32) {
         let key = parsed(name).queue_deadlines();
         let away = i64::try_from((STEP * steps + STEP / 2).as_millis()).unwrap();
-        let on_server = (self.worlds.follow_the_server() + away).to_string();
-        drop(self.worlds.server.command(&["ZADD", &key, &on_server, member]));
-        let in_memory = self.worlds.keyspace.now().0 + away;
-        let _set = self.worlds.keyspace.sorted_set(&key, member.as_bytes(), in_memory);
+        let on_server = (self.both.follow_the_server() + away).to_string();
+        drop(self.both.server.command(&["ZADD", &key, &on_server, member]));
+        let in_memory = self.both.keyspace.now().0 + away;
+        let _set = self.both.keyspace.sorted_set(&key, member.as_bytes(), in_memory);
     }
 
     fn put_place(&mut self, name: usize, member: &str) {
         let key = parsed(name).queue();
-        drop(self.worlds.server.command(&["RPUSH", &key, member]));
-        let _pushed = self.worlds.keyspace.list_push(&key, member);
+        drop(self.both.server.command(&["RPUSH", &key, member]));
+        let _pushed = self.both.keyspace.list_push(&key, member);
     }
 
     fn perform(&mut self, action: &Action) -> Result<(), TestCaseError> {
@@ -194,14 +194,14 @@ impl Actors {
                 self.compare(&id.keep(STEP * steps), false)
             }
             Action::ForceRelease { name, late } => {
-                let request = self.worlds.request(&parsed(name));
+                let request = self.both.request(&parsed(name));
                 let force = FairForceRelease::new(parsed(name), request);
                 self.compare(&force, late)?;
                 self.compare(&force, late)
             }
             Action::Stranger { name, stranger: who, steps } => {
                 let key = parsed(name).queue();
-                let queue = self.worlds.keyspace.list(&key).unwrap_or_default();
+                let queue = self.both.keyspace.list(&key).unwrap_or_default();
                 if !queue.contains(&stranger(who)) {
                     self.put_place(name, &stranger(who));
                 }
@@ -219,43 +219,43 @@ impl Actors {
             }
             Action::DropPlace { name, owner: who } => {
                 let (key, member) = (parsed(name).queue(), owner(who).to_string());
-                drop(self.worlds.server.command(&["LREM", &key, "0", &member]));
-                let _removed = self.worlds.keyspace.list_remove(&key, &member);
+                drop(self.both.server.command(&["LREM", &key, "0", &member]));
+                let _removed = self.both.keyspace.list_remove(&key, &member);
                 Ok(())
             }
             Action::DropDeadline { name, owner: who } => {
                 let (key, member) = (parsed(name).queue_deadlines(), owner(who).to_string());
-                drop(self.worlds.server.command(&["ZREM", &key, &member]));
-                let _removed = self.worlds.keyspace.sorted_remove(&key, member.as_bytes());
+                drop(self.both.server.command(&["ZREM", &key, &member]));
+                let _removed = self.both.keyspace.sorted_remove(&key, member.as_bytes());
                 Ok(())
             }
             Action::Delete { name } => {
-                drop(self.worlds.server.command(&["DEL", NAMES[name]]));
-                self.worlds.keyspace.delete(NAMES[name]);
+                drop(self.both.server.command(&["DEL", NAMES[name]]));
+                self.both.keyspace.delete(NAMES[name]);
                 Ok(())
             }
             Action::PutText { name } => {
-                drop(self.worlds.server.command(&["SET", NAMES[name], "data"]));
-                self.worlds.keyspace.text_set(NAMES[name], "data");
+                drop(self.both.server.command(&["SET", NAMES[name], "data"]));
+                self.both.keyspace.text_set(NAMES[name], "data");
                 Ok(())
             }
             Action::PutQueueText { name, in_list } => {
                 let name = parsed(name);
                 let key = if in_list { name.queue() } else { name.queue_deadlines() };
-                drop(self.worlds.server.command(&["SET", &key, "data"]));
-                self.worlds.keyspace.text_set(&key, "data");
+                drop(self.both.server.command(&["SET", &key, "data"]));
+                self.both.keyspace.text_set(&key, "data");
                 Ok(())
             }
             Action::DeleteQueue { name } => {
                 let name = parsed(name);
                 for key in [name.queue(), name.queue_deadlines()] {
-                    drop(self.worlds.server.command(&["DEL", &key]));
-                    self.worlds.keyspace.delete(&key);
+                    drop(self.both.server.command(&["DEL", &key]));
+                    self.both.keyspace.delete(&key);
                 }
                 Ok(())
             }
             Action::Pass { steps } => {
-                self.worlds.pass(STEP * steps);
+                self.both.pass(STEP * steps);
                 Ok(())
             }
         }
@@ -269,7 +269,7 @@ fn fair_lock_operations_in_memory_match_server_scripts() {
         for action in history {
             actors.perform(action)?;
         }
-        actors.worlds.same_in_the_end()
+        actors.both.same_in_the_end()
     });
 }
 

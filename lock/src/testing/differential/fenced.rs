@@ -9,7 +9,7 @@ use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::fenced::{DrawToken, FencedAcquire, LastToken};
 use crate::ops::release::ReleaseHold;
-use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+use crate::testing::differential::server_and_model::{STEP, ServerAndModel, run_histories};
 
 const NAME: &str = "a";
 const COUNTER: &str = "redisson_lock_token:{a}";
@@ -56,33 +56,38 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(), TestCaseError> {
+fn perform(
+    both: &mut ServerAndModel,
+    owners: &[Owner],
+    action: &Action,
+) -> Result<(), TestCaseError> {
     let name = || LockName::parse(NAME).unwrap();
     match action {
         Action::Acquire { owner, steps, late } => {
             let lease = Lease::new(STEP * *steps).unwrap();
-            worlds.compare(&FencedAcquire::new(name(), owners[*owner].clone(), lease), *late)
+            both.compare(&FencedAcquire::new(name(), owners[*owner].clone(), lease), *late)
         }
         Action::Draw { owner, late } => {
             let draw = DrawToken::new(Layout::Counted, &name(), owners[*owner].clone());
-            worlds.compare(&draw, *late)
+            both.compare(&draw, *late)
         }
-        Action::Release { owner } => worlds
-            .compare(&ReleaseHold::new(Layout::Counted, name(), owners[*owner].clone()), false),
-        Action::Last => worlds.compare(&LastToken::new(&name()), false),
+        Action::Release { owner } => {
+            both.compare(&ReleaseHold::new(Layout::Counted, name(), owners[*owner].clone()), false)
+        }
+        Action::Last => both.compare(&LastToken::new(&name()), false),
         Action::Count { high } => {
             let token = if *high { HIGH } else { 7 };
-            drop(worlds.server.command(&["SET", COUNTER, &token.to_string()]));
-            worlds.keyspace.text_set(COUNTER, token);
+            drop(both.server.command(&["SET", COUNTER, &token.to_string()]));
+            both.keyspace.text_set(COUNTER, token);
             Ok(())
         }
         Action::LoseCounter => {
-            drop(worlds.server.command(&["DEL", COUNTER]));
-            worlds.keyspace.delete(COUNTER);
+            drop(both.server.command(&["DEL", COUNTER]));
+            both.keyspace.delete(COUNTER);
             Ok(())
         }
         Action::Pass { steps } => {
-            worlds.pass(STEP * *steps);
+            both.pass(STEP * *steps);
             Ok(())
         }
     }
@@ -94,10 +99,10 @@ fn fenced_lock_operations_in_memory_match_server_scripts() {
         let client = ClientId::random();
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
         let keys = vec![NAME.to_owned(), COUNTER.to_owned()];
-        let mut worlds = Worlds::new(server, keys);
+        let mut both = ServerAndModel::new(server, keys);
         for action in history {
-            perform(&mut worlds, &owners, action)?;
+            perform(&mut both, &owners, action)?;
         }
-        worlds.same_in_the_end()
+        both.same_in_the_end()
     });
 }

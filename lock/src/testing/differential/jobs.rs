@@ -12,7 +12,7 @@ use crate::ops::fenced::FencedAcquire;
 use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns};
 use crate::ops::leader::CurrentLeader;
 use crate::ops::release::ReleaseHold;
-use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+use crate::testing::differential::server_and_model::{STEP, ServerAndModel, run_histories};
 
 const OWNERS: usize = 3;
 const MOST_ATTEMPTS: u32 = 4;
@@ -80,19 +80,23 @@ fn all_keys() -> Vec<String> {
     all.map(str::to_owned).to_vec()
 }
 
-fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(), TestCaseError> {
+fn perform(
+    both: &mut ServerAndModel,
+    owners: &[Owner],
+    action: &Action,
+) -> Result<(), TestCaseError> {
     let lease = |steps: u32| Lease::new(STEP * steps).unwrap();
     let owner = |owner: usize| owners[owner].clone();
     match *action {
         Action::Acquire { owner: by, steps } => {
             let (layout, name, lease) = (Layout::Counted, keys().lock, lease(steps));
-            worlds.compare(
+            both.compare(
                 &Acquire { layout, name, owner: owner(by), lease, names_holder: false },
                 false,
             )
         }
         Action::Release { owner: by } => {
-            worlds.compare(&ReleaseHold::new(Layout::Counted, keys().lock, owner(by)), false)
+            both.compare(&ReleaseHold::new(Layout::Counted, keys().lock, owner(by)), false)
         }
         Action::Begin { owner: by, attempts, steps, late } => {
             let begin = BeginRun {
@@ -103,44 +107,44 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
                 max_attempts: attempts,
                 retention: lease(steps),
             };
-            worlds.compare(&begin, late)
+            both.compare(&begin, late)
         }
         Action::GiveBack { owner: by } => {
             let give_back = GiveBackAttempt { record: keys().record, owner: owner(by) };
-            worlds.compare(&give_back, false)
+            both.compare(&give_back, false)
         }
         Action::Finish { owner: by, steps, is_done } => {
             let (keys, owner, retention) = (keys(), owner(by), lease(steps));
             let exit_code = (steps > 2).then_some(i32::from(!is_done));
-            worlds.compare(&FinishRun { keys, owner, retention, is_done, exit_code }, false)
+            both.compare(&FinishRun { keys, owner, retention, is_done, exit_code }, false)
         }
-        Action::ListRuns => worlds.compare(&ListRuns(keys().runs), false),
+        Action::ListRuns => both.compare(&ListRuns(keys().runs), false),
         Action::ReadRuns => {
             let JobKeys { lock, record, .. } = keys();
-            worlds.compare(&ReadRuns { keys: vec![(lock.as_str().into(), record)] }, false)
+            both.compare(&ReadRuns { keys: vec![(lock.as_str().into(), record)] }, false)
         }
-        Action::HasRun => worlds.compare(&HasRun(keys().record), false),
+        Action::HasRun => both.compare(&HasRun(keys().record), false),
         Action::Lead { owner: by, steps } => {
-            worlds.compare(&FencedAcquire::new(election(), owner(by), lease(steps)), false)
+            both.compare(&FencedAcquire::new(election(), owner(by), lease(steps)), false)
         }
         Action::Resign { owner: by } => {
-            worlds.compare(&ReleaseHold::new(Layout::Counted, election(), owner(by)), false)
+            both.compare(&ReleaseHold::new(Layout::Counted, election(), owner(by)), false)
         }
-        Action::AskWhoLeads => worlds.compare(&CurrentLeader::new(election()), false),
+        Action::AskWhoLeads => both.compare(&CurrentLeader::new(election()), false),
         Action::PutText { key } => {
             let key = &all_keys()[key];
-            drop(worlds.server.command(&["SET", key, "7"]));
-            worlds.keyspace.text_set(key, 7);
+            drop(both.server.command(&["SET", key, "7"]));
+            both.keyspace.text_set(key, 7);
             Ok(())
         }
         Action::Delete { key } => {
             let key = &all_keys()[key];
-            drop(worlds.server.command(&["DEL", key]));
-            worlds.keyspace.delete(key);
+            drop(both.server.command(&["DEL", key]));
+            both.keyspace.delete(key);
             Ok(())
         }
         Action::Pass { steps } => {
-            worlds.pass(STEP * steps);
+            both.pass(STEP * steps);
             Ok(())
         }
     }
@@ -151,10 +155,10 @@ fn job_and_election_operations_in_memory_match_server_scripts() {
     run_histories(256, file!(), action(), |server, history| {
         let client = ClientId::random();
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
-        let mut worlds = Worlds::new(server, all_keys());
+        let mut both = ServerAndModel::new(server, all_keys());
         for action in history {
-            perform(&mut worlds, &owners, action)?;
+            perform(&mut both, &owners, action)?;
         }
-        worlds.same_in_the_end()
+        both.same_in_the_end()
     });
 }

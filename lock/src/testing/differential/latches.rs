@@ -7,7 +7,9 @@ use wheellock_fixture::Server;
 use crate::model::name::LockName;
 use crate::ops::latch::{Change, ChangeLatch};
 use crate::ops::query::Number;
-use crate::testing::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
+use crate::testing::differential::server_and_model::{
+    Call, STEP, Sequences, ServerAndModel, call, run_histories,
+};
 
 /// Few names, so that histories meet.
 const NAMES: [&str; 2] = ["a", "{b}c"];
@@ -41,7 +43,7 @@ fn action() -> impl Strategy<Value = (usize, Call, Action)> {
 }
 
 struct Actors {
-    worlds: Worlds,
+    both: ServerAndModel,
     sequences: Sequences<1>,
 }
 
@@ -51,7 +53,7 @@ impl Actors {
             let parsed = LockName::parse(name).unwrap();
             std::iter::once((*name).to_owned()).chain(Sequences::<1>::keys(&parsed))
         });
-        Self { worlds: Worlds::new(server, keys.collect()), sequences: Sequences::new() }
+        Self { both: ServerAndModel::new(server, keys.collect()), sequences: Sequences::new() }
     }
 
     fn perform(&mut self, at: usize, call: Call, action: &Action) -> Result<(), TestCaseError> {
@@ -60,21 +62,21 @@ impl Actors {
         let request = self.sequences.request(&name, call, 0);
         match *action {
             Action::Change { change, late } => {
-                self.worlds.compare(&ChangeLatch::new(name, change, request), late)
+                self.both.compare(&ChangeLatch::new(name, change, request), late)
             }
-            Action::Number => self.worlds.compare(&Number(name), false),
+            Action::Number => self.both.compare(&Number(name), false),
             Action::PutNumber { number } => {
-                drop(self.worlds.server.command(&["SET", key, &number.to_string()]));
-                self.worlds.keyspace.text_set(key, number);
+                drop(self.both.server.command(&["SET", key, &number.to_string()]));
+                self.both.keyspace.text_set(key, number);
                 Ok(())
             }
             Action::PutText => {
-                drop(self.worlds.server.command(&["SET", key, "data"]));
-                self.worlds.keyspace.text_set(key, "data");
+                drop(self.both.server.command(&["SET", key, "data"]));
+                self.both.keyspace.text_set(key, "data");
                 Ok(())
             }
             Action::Pass { steps } => {
-                self.worlds.pass(STEP * steps);
+                self.both.pass(STEP * steps);
                 Ok(())
             }
         }
@@ -88,6 +90,6 @@ fn latch_operations_in_memory_match_server_scripts() {
         for (at, call, action) in history {
             actors.perform(*at, *call, action)?;
         }
-        actors.worlds.same_in_the_end()
+        actors.both.same_in_the_end()
     });
 }

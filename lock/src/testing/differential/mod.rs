@@ -9,5 +9,5 @@ pub(crate) mod mutex;
 pub(crate) mod permits;
 pub(crate) mod read_write;
 pub(crate) mod semaphores;
+pub(crate) mod server_and_model;
 pub(crate) mod simple;
-pub(crate) mod worlds;

@@ -15,7 +15,7 @@ use crate::ops::query::{Exists, TimeToLive};
 use crate::ops::release::ReleaseHold;
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::set_count::SetCount;
-use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+use crate::testing::differential::server_and_model::{STEP, ServerAndModel, run_histories};
 
 /// Few names and owners, so that histories meet.
 const NAMES: [&str; 3] = ["a", "{b}c", "ü {x"];
@@ -63,9 +63,9 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// The worlds, and the owners that act in them.
+/// The server and the model, and the owners that act in them.
 struct Actors {
-    worlds: Worlds,
+    both: ServerAndModel,
     owners: Vec<Owner>,
 }
 
@@ -73,7 +73,7 @@ impl Actors {
     fn new(server: &Server) -> Self {
         let client = ClientId::random();
         Self {
-            worlds: Worlds::new(server, NAMES.map(str::to_owned).to_vec()),
+            both: ServerAndModel::new(server, NAMES.map(str::to_owned).to_vec()),
             owners: (0..OWNERS).map(|_| client.next_owner()).collect(),
         }
     }
@@ -86,21 +86,21 @@ impl Actors {
             Action::Acquire { name: at, owner: by, steps, late } => {
                 let (layout, name, owner) = (Layout::Counted, name(*at), owner(*by));
                 let lease = lease(*steps);
-                self.worlds
+                self.both
                     .compare(&Acquire { layout, name, owner, lease, names_holder: true }, *late)
             }
             Action::SetCount { name: at, owner: by, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(*at), owner(*by), *count);
                 let set_count = SetCount { name, owner, count, lease, layout: Layout::Counted };
-                self.worlds.compare(&set_count, *late)
+                self.both.compare(&set_count, *late)
             }
-            Action::Release { name: at, owner: by } => self
-                .worlds
-                .compare(&ReleaseHold::new(Layout::Counted, name(*at), owner(*by)), false),
+            Action::Release { name: at, owner: by } => {
+                self.both.compare(&ReleaseHold::new(Layout::Counted, name(*at), owner(*by)), false)
+            }
             Action::Keep { kind, name: at, owner: by, steps } => {
                 let id = HoldId { kind: *kind, name: name(*at), owner: owner(*by) };
-                self.worlds.compare(&id.keep(STEP * *steps), false)
+                self.both.compare(&id.keep(STEP * *steps), false)
             }
             Action::Renew { renewals, late } => {
                 let renewals = renewals.iter().map(|&(at, by, steps)| Renewal {
@@ -108,33 +108,33 @@ impl Actors {
                     owner: owner(by),
                     lease: lease(steps),
                 });
-                self.worlds.compare(&Renew::new(Layout::Counted, renewals.collect()), *late)
+                self.both.compare(&Renew::new(Layout::Counted, renewals.collect()), *late)
             }
             Action::ForceRelease { name: at, late } => {
-                let request = self.worlds.request(&name(*at));
+                let request = self.both.request(&name(*at));
                 let force = ForceRelease::new(Layout::Counted, name(*at), request);
-                self.worlds.compare(&force, *late)?;
-                self.worlds.compare(&force, *late)
+                self.both.compare(&force, *late)?;
+                self.both.compare(&force, *late)
             }
-            Action::Exists { name: at } => self.worlds.compare(&Exists(name(*at)), false),
-            Action::TimeToLive { name: at } => self.worlds.compare(&TimeToLive(name(*at)), false),
+            Action::Exists { name: at } => self.both.compare(&Exists(name(*at)), false),
+            Action::TimeToLive { name: at } => self.both.compare(&TimeToLive(name(*at)), false),
             Action::Delete { name: at } => {
-                drop(self.worlds.server.command(&["DEL", NAMES[*at]]));
-                self.worlds.keyspace.delete(NAMES[*at]);
+                drop(self.both.server.command(&["DEL", NAMES[*at]]));
+                self.both.keyspace.delete(NAMES[*at]);
                 Ok(())
             }
             Action::PutText { name: at } => {
-                drop(self.worlds.server.command(&["SET", NAMES[*at], "data"]));
-                self.worlds.keyspace.text_set(NAMES[*at], "data");
+                drop(self.both.server.command(&["SET", NAMES[*at], "data"]));
+                self.both.keyspace.text_set(NAMES[*at], "data");
                 Ok(())
             }
             Action::Persist { name: at } => {
-                drop(self.worlds.server.command(&["PERSIST", NAMES[*at]]));
-                self.worlds.keyspace.persist(NAMES[*at]);
+                drop(self.both.server.command(&["PERSIST", NAMES[*at]]));
+                self.both.keyspace.persist(NAMES[*at]);
                 Ok(())
             }
             Action::Pass { steps } => {
-                self.worlds.pass(STEP * *steps);
+                self.both.pass(STEP * *steps);
                 Ok(())
             }
         }
@@ -148,6 +148,6 @@ fn reentrant_lock_operations_in_memory_match_server_scripts() {
         for action in history {
             actors.perform(action)?;
         }
-        actors.worlds.same_in_the_end()
+        actors.both.same_in_the_end()
     });
 }

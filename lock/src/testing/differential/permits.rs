@@ -16,7 +16,9 @@ use crate::ops::permit_admin::{CountPermits, LeaseOf, SetPermits, UpdateLease};
 use crate::ops::permits::{AcquirePermits, ReleasePermits};
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::semaphore::{AddPermits, TrySetPermits};
-use crate::testing::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
+use crate::testing::differential::server_and_model::{
+    Call, STEP, Sequences, ServerAndModel, call, run_histories,
+};
 
 /// Few ids and requests, so that histories meet and requests are sent again.
 const NAME: &str = "{b}c";
@@ -70,7 +72,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 struct Actors {
-    worlds: Worlds,
+    both: ServerAndModel,
     name: LockName,
     owners: Vec<Owner>,
     /// The permits that are taken under them.
@@ -90,8 +92,8 @@ impl Actors {
         let mut keys = vec![NAME.to_owned(), LEASES.to_owned(), name.token().to_string()];
         keys.extend(ids.iter().map(|id| name.request(id).to_string()));
         keys.extend(Sequences::<KINDS>::keys(&name));
-        let (worlds, sequences) = (Worlds::new(server, keys), Sequences::new());
-        Self { worlds, name, owners, ids, requests, sequences }
+        let (both, sequences) = (ServerAndModel::new(server, keys), Sequences::new());
+        Self { both, name, owners, ids, requests, sequences }
     }
 
     fn perform(&mut self, action: &Action) -> Result<(), TestCaseError> {
@@ -110,37 +112,35 @@ impl Actors {
         match *action {
             Action::Acquire { ids: ref of, steps, late } => {
                 let acquire = AcquirePermits::new(name.clone(), ids(of), lease(steps));
-                self.worlds.compare(&acquire, late)
+                self.both.compare(&acquire, late)
             }
             Action::Release { ids: ref of, request: by, dedup_ttl: remember } => {
                 let dedup_ttl = if remember { dedup_ttl } else { Duration::ZERO };
                 let by = self.requests[by].clone();
                 let release = ReleasePermits::new(name.clone(), ids(of), by, dedup_ttl);
-                self.worlds.compare(&release, false)
+                self.both.compare(&release, false)
             }
-            Action::Count => self.worlds.compare(&CountPermits::new(name), false),
+            Action::Count => self.both.compare(&CountPermits::new(name), false),
             Action::Make { permits, steps, call } => {
                 let lives = steps * u64::try_from(STEP.as_millis()).unwrap();
                 let make = TrySetPermits::new(name.clone(), permits, lives, request(call));
-                self.worlds.compare(&make, false)
+                self.both.compare(&make, false)
             }
             Action::Add { permits, call } => {
                 let add = AddPermits::new(name.clone(), permits, false, request(call));
-                self.worlds.compare(&add, false)
+                self.both.compare(&add, false)
             }
             Action::Set { permits, call, late } => {
-                self.worlds.compare(&SetPermits::new(name.clone(), permits, request(call)), late)
+                self.both.compare(&SetPermits::new(name.clone(), permits, request(call)), late)
             }
             Action::Update { id, steps, call, late } => {
                 let update = UpdateLease::new(&name, self.ids[id], lease(steps), request(call));
-                self.worlds.compare(&update, late)
+                self.both.compare(&update, late)
             }
-            Action::LeaseOf { id } => {
-                self.worlds.compare(&LeaseOf::new(&name, self.ids[id]), false)
-            }
+            Action::LeaseOf { id } => self.both.compare(&LeaseOf::new(&name, self.ids[id]), false),
             Action::DrawToken { id, late } => {
                 let draw = DrawToken::new(Layout::Permit, &name, self.owners[id].clone());
-                self.worlds.compare(&draw, late)
+                self.both.compare(&draw, late)
             }
             Action::Renew { ref renewals, late } => {
                 let renewals = renewals.iter().map(|&(by, steps)| Renewal {
@@ -148,22 +148,22 @@ impl Actors {
                     owner: self.owners[by].clone(),
                     lease: Lease::new(STEP * steps).unwrap(),
                 });
-                self.worlds.compare(&Renew::new(Layout::Permit, renewals.collect()), late)
+                self.both.compare(&Renew::new(Layout::Permit, renewals.collect()), late)
             }
             Action::Delete { leases } => {
                 let key = if leases { LEASES } else { NAME };
-                drop(self.worlds.server.command(&["DEL", key]));
-                self.worlds.keyspace.delete(key);
+                drop(self.both.server.command(&["DEL", key]));
+                self.both.keyspace.delete(key);
                 Ok(())
             }
             Action::PutText { leases } => {
                 let key = if leases { LEASES } else { NAME };
-                drop(self.worlds.server.command(&["SET", key, "data"]));
-                self.worlds.keyspace.text_set(key, "data");
+                drop(self.both.server.command(&["SET", key, "data"]));
+                self.both.keyspace.text_set(key, "data");
                 Ok(())
             }
             Action::Pass { steps } => {
-                self.worlds.pass(STEP * steps);
+                self.both.pass(STEP * steps);
                 Ok(())
             }
         }
@@ -177,6 +177,6 @@ fn permit_operations_in_memory_match_server_scripts() {
         for action in history {
             actors.perform(action)?;
         }
-        actors.worlds.same_in_the_end()
+        actors.both.same_in_the_end()
     });
 }

@@ -18,7 +18,7 @@ use crate::ops::read_write::{IsLockedIn, Mode};
 use crate::ops::release::ReleaseHold;
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::set_count::SetCount;
-use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+use crate::testing::differential::server_and_model::{STEP, ServerAndModel, run_histories};
 
 /// Few names, owners and levels, so that histories meet.
 const NAMES: [&str; 3] = ["a", "{b}c", "ü {x"];
@@ -130,9 +130,9 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// The worlds, and the owners that act in them.
+/// The server and the model, and the owners that act in them.
 struct Actors {
-    worlds: Worlds,
+    both: ServerAndModel,
     owners: Vec<Owner>,
 }
 
@@ -161,7 +161,7 @@ impl Actors {
                 keys.push(self::name(name).suffixed(&kept).to_string());
             }
         }
-        Self { worlds: Worlds::new(server, keys), owners }
+        Self { both: ServerAndModel::new(server, keys), owners }
     }
 
     fn perform(&mut self, action: &Action) -> Result<(), TestCaseError> {
@@ -174,27 +174,27 @@ impl Actors {
                     lease: lease(*steps),
                     under: under.map(owner),
                 };
-                self.worlds.compare(&acquire, *late)
+                self.both.compare(&acquire, *late)
             }
             Action::Write { at, steps, late } => {
                 let (name, owner) = (name(at.name), owner(at.owner));
                 let (layout, lease) = (Layout::Writer, lease(*steps));
-                self.worlds
+                self.both
                     .compare(&Acquire { layout, name, owner, lease, names_holder: false }, *late)
             }
             Action::SetCount { mode, at, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(at.name), owner(at.owner), *count);
                 let set_count = SetCount { name, owner, count, lease, layout: layout(*mode) };
-                self.worlds.compare(&set_count, *late)
+                self.both.compare(&set_count, *late)
             }
             Action::Release { mode, at } => {
                 let (name, owner) = (name(at.name), owner(at.owner));
                 match mode {
-                    Mode::Read => self.worlds.compare(&ReadRelease::new(name, owner), false),
+                    Mode::Read => self.both.compare(&ReadRelease::new(name, owner), false),
                     Mode::Write => {
                         let release = ReleaseHold::new(Layout::Writer, name, owner);
-                        self.worlds.compare(&release, false)
+                        self.both.compare(&release, false)
                     }
                 }
             }
@@ -204,7 +204,7 @@ impl Actors {
                     Mode::Write => Kind::Write,
                 };
                 let id = HoldId { kind, name: name(at.name), owner: owner(at.owner) };
-                self.worlds.compare(&id.keep(STEP * *steps), false)
+                self.both.compare(&id.keep(STEP * *steps), false)
             }
             Action::Renew { layout, renewals, late } => {
                 let renewals = renewals.iter().map(|&(at, steps)| Renewal {
@@ -213,35 +213,35 @@ impl Actors {
                     lease: lease(steps),
                 });
                 let renew = Renew::new(*layout, renewals.collect());
-                self.worlds.compare(&renew, *late)
+                self.both.compare(&renew, *late)
             }
             Action::ForceRelease { mode, name: at, late } => {
-                let request = self.worlds.request(&name(*at));
+                let request = self.both.request(&name(*at));
                 let force = ForceRelease::new(layout(*mode), name(*at), request);
-                self.worlds.compare(&force, *late)?;
-                self.worlds.compare(&force, *late)
+                self.both.compare(&force, *late)?;
+                self.both.compare(&force, *late)
             }
             Action::DrawToken { mode, at, late } => {
                 let draw = DrawToken::new(layout(*mode), &name(at.name), owner(at.owner));
-                self.worlds.compare(&draw, *late)
+                self.both.compare(&draw, *late)
             }
             Action::IsLocked { mode, name: at } => {
-                self.worlds.compare(&IsLockedIn { name: name(*at), mode: *mode }, false)
+                self.both.compare(&IsLockedIn { name: name(*at), mode: *mode }, false)
             }
-            Action::TimeToLive { name: at } => self.worlds.compare(&TimeToLive(name(*at)), false),
+            Action::TimeToLive { name: at } => self.both.compare(&TimeToLive(name(*at)), false),
             Action::Foreign(foreign) => {
                 self.interfere(foreign);
                 Ok(())
             }
             Action::Pass { steps } => {
-                self.worlds.pass(STEP * *steps);
+                self.both.pass(STEP * *steps);
                 Ok(())
             }
         }
     }
 
     fn interfere(&mut self, foreign: &Foreign) {
-        let Worlds { server, keyspace, .. } = &mut self.worlds;
+        let ServerAndModel { server, keyspace, .. } = &mut self.both;
         match *foreign {
             Foreign::Delete { name } => {
                 drop(server.command(&["DEL", NAMES[name]]));
@@ -286,6 +286,6 @@ fn read_write_lock_operations_in_memory_match_server_scripts() {
         for action in history {
             actors.perform(action)?;
         }
-        actors.worlds.same_in_the_end()
+        actors.both.same_in_the_end()
     });
 }

@@ -7,7 +7,9 @@ use wheellock_fixture::Server;
 use crate::model::name::LockName;
 use crate::ops::query::Number;
 use crate::ops::semaphore::{AddPermits, DrainPermits, TakePermits, TrySetPermits, UndoAcquire};
-use crate::testing::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
+use crate::testing::differential::server_and_model::{
+    Call, STEP, Sequences, ServerAndModel, call, run_histories,
+};
 
 /// Few names, so that histories meet.
 const NAMES: [&str; 2] = ["a", "{b}c"];
@@ -50,7 +52,7 @@ fn action() -> impl Strategy<Value = (usize, Call, Action)> {
 }
 
 struct Actors {
-    worlds: Worlds,
+    both: ServerAndModel,
     sequences: Sequences<KINDS>,
 }
 
@@ -60,7 +62,7 @@ impl Actors {
             let parsed = LockName::parse(name).unwrap();
             std::iter::once((*name).to_owned()).chain(Sequences::<KINDS>::keys(&parsed))
         });
-        Self { worlds: Worlds::new(server, keys.collect()), sequences: Sequences::new() }
+        Self { both: ServerAndModel::new(server, keys.collect()), sequences: Sequences::new() }
     }
 
     fn perform(&mut self, at: usize, call: Call, action: &Action) -> Result<(), TestCaseError> {
@@ -75,37 +77,37 @@ impl Actors {
         let request = self.sequences.request(&name, call, kind);
         match *action {
             Action::Take { permits, late } => {
-                self.worlds.compare(&TakePermits { name, permits, request }, late)
+                self.both.compare(&TakePermits { name, permits, request }, late)
             }
-            Action::Undo { .. } => self.worlds.compare(&UndoAcquire::new(name, request), false),
+            Action::Undo { .. } => self.both.compare(&UndoAcquire::new(name, request), false),
             Action::Add { permits, must_exist, late } => {
-                self.worlds.compare(&AddPermits::new(name, permits, must_exist, request), late)
+                self.both.compare(&AddPermits::new(name, permits, must_exist, request), late)
             }
             Action::Make { permits, steps, late } => {
                 let lives = steps * u64::try_from(STEP.as_millis()).unwrap();
-                self.worlds.compare(&TrySetPermits::new(name, permits, lives, request), late)
+                self.both.compare(&TrySetPermits::new(name, permits, lives, request), late)
             }
-            Action::Drain { late } => self.worlds.compare(&DrainPermits { name, request }, late),
-            Action::Number => self.worlds.compare(&Number(name), false),
+            Action::Drain { late } => self.both.compare(&DrainPermits { name, request }, late),
+            Action::Number => self.both.compare(&Number(name), false),
             Action::Delete => {
-                drop(self.worlds.server.command(&["DEL", key]));
-                self.worlds.keyspace.delete(key);
+                drop(self.both.server.command(&["DEL", key]));
+                self.both.keyspace.delete(key);
                 Ok(())
             }
             Action::PutText => {
-                drop(self.worlds.server.command(&["SET", key, "data"]));
-                self.worlds.keyspace.text_set(key, "data");
+                drop(self.both.server.command(&["SET", key, "data"]));
+                self.both.keyspace.text_set(key, "data");
                 Ok(())
             }
             Action::PutHash => {
-                drop(self.worlds.server.command(&["DEL", key]));
-                drop(self.worlds.server.command(&["HSET", key, "field", "1"]));
-                self.worlds.keyspace.delete(key);
-                self.worlds.keyspace.hash_set(key, "field", 1).unwrap();
+                drop(self.both.server.command(&["DEL", key]));
+                drop(self.both.server.command(&["HSET", key, "field", "1"]));
+                self.both.keyspace.delete(key);
+                self.both.keyspace.hash_set(key, "field", 1).unwrap();
                 Ok(())
             }
             Action::Pass { steps } => {
-                self.worlds.pass(STEP * steps);
+                self.both.pass(STEP * steps);
                 Ok(())
             }
         }
@@ -119,6 +121,6 @@ fn semaphore_operations_in_memory_match_server_scripts() {
         for (at, call, action) in history {
             actors.perform(*at, *call, action)?;
         }
-        actors.worlds.same_in_the_end()
+        actors.both.same_in_the_end()
     });
 }

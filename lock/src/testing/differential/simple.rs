@@ -13,7 +13,7 @@ use crate::ops::fenced::DrawToken;
 use crate::ops::force_release::ForceRelease;
 use crate::ops::release::ReleaseHold;
 use crate::ops::renew::{Renew, Renewal};
-use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+use crate::testing::differential::server_and_model::{STEP, ServerAndModel, run_histories};
 
 const NAMES: [&str; 2] = ["a", "{b}c"];
 const OWNERS: usize = 3;
@@ -51,24 +51,28 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(), TestCaseError> {
+fn perform(
+    both: &mut ServerAndModel,
+    owners: &[Owner],
+    action: &Action,
+) -> Result<(), TestCaseError> {
     let name = |name: usize| LockName::parse(NAMES[name]).unwrap();
     let lease = |steps: u32| Lease::new(STEP * steps).unwrap();
     let owner = |owner: usize| owners[owner].clone();
     match action {
         Action::Acquire { name: at, owner: by, steps, late } => {
             let (name, owner, lease) = (name(*at), owner(*by), lease(*steps));
-            worlds.compare(
+            both.compare(
                 &Acquire { layout: Layout::Text, name, owner, lease, names_holder: false },
                 *late,
             )
         }
         Action::Release { name: at, owner: by } => {
-            worlds.compare(&ReleaseHold::new(Layout::Text, name(*at), owner(*by)), false)
+            both.compare(&ReleaseHold::new(Layout::Text, name(*at), owner(*by)), false)
         }
         Action::Keep { name: at, owner: by, steps } => {
             let id = HoldId { kind: Kind::Simple, name: name(*at), owner: owner(*by) };
-            worlds.compare(&id.keep(STEP * *steps), false)
+            both.compare(&id.keep(STEP * *steps), false)
         }
         Action::Renew { renewals, late } => {
             let renewals = renewals.iter().map(|&(at, by, steps)| Renewal {
@@ -77,31 +81,31 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
                 lease: lease(steps),
             });
             let renew = Renew::new(Layout::Text, renewals.collect());
-            worlds.compare(&renew, *late)
+            both.compare(&renew, *late)
         }
         Action::ForceRelease { name: at, late } => {
-            let request = worlds.request(&name(*at));
+            let request = both.request(&name(*at));
             let force = ForceRelease::new(Layout::Text, name(*at), request);
-            worlds.compare(&force, *late)?;
-            worlds.compare(&force, *late)
+            both.compare(&force, *late)?;
+            both.compare(&force, *late)
         }
         Action::DrawToken { name: at, owner: by, late } => {
-            worlds.compare(&DrawToken::new(Layout::Text, &name(*at), owner(*by)), *late)
+            both.compare(&DrawToken::new(Layout::Text, &name(*at), owner(*by)), *late)
         }
         Action::Delete { name } => {
-            drop(worlds.server.command(&["DEL", NAMES[*name]]));
-            worlds.keyspace.delete(NAMES[*name]);
+            drop(both.server.command(&["DEL", NAMES[*name]]));
+            both.keyspace.delete(NAMES[*name]);
             Ok(())
         }
         Action::PutHash { name } => {
-            worlds.keyspace.delete(NAMES[*name]);
-            worlds.keyspace.hash_set(NAMES[*name], "field", 1).unwrap();
-            drop(worlds.server.command(&["DEL", NAMES[*name]]));
-            drop(worlds.server.command(&["HSET", NAMES[*name], "field", "1"]));
+            both.keyspace.delete(NAMES[*name]);
+            both.keyspace.hash_set(NAMES[*name], "field", 1).unwrap();
+            drop(both.server.command(&["DEL", NAMES[*name]]));
+            drop(both.server.command(&["HSET", NAMES[*name], "field", "1"]));
             Ok(())
         }
         Action::Pass { steps } => {
-            worlds.pass(STEP * *steps);
+            both.pass(STEP * *steps);
             Ok(())
         }
     }
@@ -114,10 +118,10 @@ fn simple_lock_operations_in_memory_match_server_scripts() {
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
         let mut keys: Vec<String> = NAMES.map(str::to_owned).to_vec();
         keys.extend(NAMES.map(|name| LockName::parse(name).unwrap().token().to_string()));
-        let mut worlds = Worlds::new(server, keys);
+        let mut both = ServerAndModel::new(server, keys);
         for action in history {
-            perform(&mut worlds, &owners, action)?;
+            perform(&mut both, &owners, action)?;
         }
-        worlds.same_in_the_end()
+        both.same_in_the_end()
     });
 }

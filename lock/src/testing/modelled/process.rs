@@ -25,7 +25,7 @@ pub(crate) struct Process(pub(crate) u8);
 
 type Event = Box<dyn FnOnce()>;
 
-/// The state of the present schedule. All of its threads are coroutines of one system thread.
+/// The state of the present run. All of its threads are coroutines of one system thread.
 struct Simulation {
     seed: Cell<u64>,
     random: RefCell<fastrand::Rng>,
@@ -67,7 +67,7 @@ std::thread_local! {
 
 /// How far time may move while threads could go on, as if the processor were busy elsewhere.
 const LONGEST_PREEMPTION: Duration = Duration::from_micros(100);
-/// No schedule takes as long.
+/// No run takes as long.
 const LONGEST: Duration = Duration::from_secs(900);
 
 /// Runs `action` when that time has passed, on the clock's thread. It must not wait.
@@ -99,12 +99,12 @@ pub(crate) fn pause(process: Process, duration: Duration) {
     after(duration, move || NOW.with(|now| now.paused.set(now.paused.get() & !bit)));
 }
 
-/// Runs `check` after each event of this schedule. It must not wait.
+/// Runs `check` after each event of this run. It must not wait.
 pub(crate) fn watch(check: Rc<dyn Fn()>) {
     NOW.with(|now| now.watch.replace(Some(check)));
 }
 
-/// Adds a line to the history, which is shown if the schedule fails.
+/// Adds a line to the history, which is shown if the run fails.
 pub(crate) fn note(text: impl FnOnce() -> String) {
     if NOW.with(|now| now.records.get()) {
         let line = text();
@@ -128,28 +128,28 @@ fn origin() -> Instant {
 /// `SCHEDULES` says how many, `SEED` is the first. A seed that fails is run again, and its
 /// history printed. Returns how many there were.
 #[expect(clippy::print_stdout, reason = "a failure shows what repeats it")]
-pub(crate) fn simulate(schedules: usize, test: impl Fn() + Send + Sync + 'static) -> usize {
-    let schedules = number("SCHEDULES").unwrap_or(schedules);
+pub(crate) fn simulate(runs: usize, test: impl Fn() + Send + Sync + 'static) -> usize {
+    let runs = number("SCHEDULES").unwrap_or(runs);
     let first: u64 = number("SEED").unwrap_or(1);
-    println!("{schedules} schedules, SEED={first}");
+    println!("{runs} runs, SEED={first}");
     let test: Arc<dyn Fn() + Send + Sync> = Arc::new(test);
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(first, schedules, &test))) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(first, runs, &test))) {
         let seed = NOW.with(|now| now.seed.get());
         NOW.with(|now| now.records.set(true));
         let again = catch_unwind(AssertUnwindSafe(|| run(seed, 1, &test)));
         NOW.with(|now| now.records.set(false));
         println!("{}", NOW.with(|now| now.history.take()));
         let nth = seed - first + 1;
-        println!("It failed in schedule {nth}. SEED={seed} SCHEDULES=1 repeats it.");
+        println!("It failed in run {nth}. SEED={seed} SCHEDULES=1 repeats it.");
         if again.is_ok() {
             println!("When it was repeated, it did not fail.");
         }
         resume_unwind(panic);
     }
-    schedules
+    runs
 }
 
-/// The history of one schedule.
+/// The history of one run.
 pub(crate) fn history_of(seed: u64, test: impl Fn() + Send + Sync + 'static) -> String {
     let test: Arc<dyn Fn() + Send + Sync> = Arc::new(test);
     NOW.with(|now| now.records.set(true));
@@ -158,13 +158,13 @@ pub(crate) fn history_of(seed: u64, test: impl Fn() + Send + Sync + 'static) -> 
     NOW.with(|now| now.history.take())
 }
 
-fn run(first: u64, schedules: usize, test: &Arc<dyn Fn() + Send + Sync>) {
+fn run(first: u64, runs: usize, test: &Arc<dyn Fn() + Send + Sync>) {
     let mut config = shuttle::Config::new();
     config.silence_warnings = true;
     config.stack_size = 256 * 1024;
     config.max_steps = shuttle::MaxSteps::FailAfter(3_000_000);
     config.failure_persistence = shuttle::FailurePersistence::None;
-    let scheduler = SeededScheduler { next: first, left: schedules };
+    let scheduler = SeededScheduler { next: first, left: runs };
     let test = Arc::clone(test);
     shuttle::Runner::new(scheduler, config).run(move || {
         let_time_move();
@@ -222,7 +222,7 @@ fn run_event(now: Instant) {
     }
 }
 
-/// One schedule for each seed.
+/// One run for each seed.
 struct SeededScheduler {
     next: u64,
     left: usize,

@@ -51,7 +51,7 @@ pub(crate) trait Network: Send + Sync {
 }
 
 shuttle::lazy_static! {
-    /// The network of one schedule.
+    /// The network of one run.
     static ref NETWORK: std::sync::Mutex<Option<Arc<dyn Network>>> = std::sync::Mutex::default();
 }
 
@@ -188,7 +188,7 @@ impl Socket {
         false
     }
 
-    /// Connects in the network of the schedule.
+    /// Connects in the network of the run.
     pub(crate) fn connect(
         address: &SocketAddr,
         deadline: &mut Deadline,

@@ -41,7 +41,7 @@ struct Sleep {
 }
 
 shuttle::lazy_static! {
-    /// The time of one schedule.
+    /// The time of one run.
     static ref TIME: Time = Time {
         origin: hashed_wheel::SystemClock.now(),
         passed: AtomicU64::new(0),
@@ -105,12 +105,12 @@ pub(crate) fn sleep(duration: Duration) {
     Parker::new().park(false, Some(until), || SystemClock.now() >= until);
 }
 
-/// A random number below `limit`, of the schedule.
+/// A random number below `limit`, of the run.
 pub(crate) fn below(limit: usize) -> usize {
     shuttle::rand::thread_rng().gen_range(0..limit)
 }
 
-/// The time of the schedule.
+/// The time of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemClock;
 
@@ -119,7 +119,7 @@ impl Clock for SystemClock {
         TIME.origin + Duration::from_nanos(TIME.passed.load(Ordering::SeqCst))
     }
 
-    /// The threads of a schedule sleep on another [`Parker`].
+    /// The threads of a run sleep on another [`Parker`].
     fn park(&self, _: &hashed_wheel::Parker, _: Option<Instant>, _: &Receiver<()>) {}
 }
 
@@ -227,20 +227,20 @@ impl fmt::Debug for Parker {
     }
 }
 
-/// Runs `test` in many schedules: half of them random, half by PCT, which finds what needs few
+/// Runs `test` in many interleavings: half of them random, half by PCT, which finds what needs few
 /// changes of threads at certain points. `SCHEDULES` says how many; `SEED` begins another run.
 /// A failure prints the schedule, which `SCHEDULE` repeats.
 /// Returns how many there were.
 #[expect(clippy::print_stdout, reason = "a failure shows what repeats it")]
-pub(crate) fn explore(schedules: usize, test: impl Fn() + Send + Sync + 'static) -> usize {
+pub(crate) fn explore(runs: usize, test: impl Fn() + Send + Sync + 'static) -> usize {
     let test = Arc::new(test);
     if let Ok(schedule) = std::env::var("SCHEDULE") {
         shuttle::replay(move || test(), &schedule);
         return 1;
     }
-    let schedules = number("SCHEDULES").unwrap_or(schedules);
+    let runs = number("SCHEDULES").unwrap_or(runs);
     let seed = number("SEED").unwrap_or(1);
-    println!("{schedules} schedules, SEED={seed}");
+    println!("{runs} runs, SEED={seed}");
     let run = |scheduler: Box<dyn Scheduler + Send>| {
         let mut config = shuttle::Config::new();
         config.silence_warnings = true;
@@ -249,9 +249,9 @@ pub(crate) fn explore(schedules: usize, test: impl Fn() + Send + Sync + 'static)
         let test = Arc::clone(&test);
         shuttle::Runner::new(scheduler, config).run(move || test());
     };
-    run(Box::new(RandomScheduler::new_from_seed(seed, schedules / 2)));
-    run(Box::new(PctScheduler::new_from_seed(seed, 3, schedules - schedules / 2)));
-    schedules
+    run(Box::new(RandomScheduler::new_from_seed(seed, runs / 2)));
+    run(Box::new(PctScheduler::new_from_seed(seed, 3, runs - runs / 2)));
+    runs
 }
 
 pub(crate) fn number<N: FromStr>(variable: &str) -> Option<N> {

@@ -1,4 +1,4 @@
-//! Timers whose tickers are threads of the schedule. Only tests with `--cfg wheellock_shuttle` have
+//! Timers whose tickers are threads of the run. Only tests with `--cfg wheellock_shuttle` have
 //! them, in place of `hashed_wheel::BatchTimer` and the periodic tasks of its `HashedWheelTimer`.
 
 use std::collections::BTreeMap;

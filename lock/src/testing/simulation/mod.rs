@@ -21,20 +21,20 @@
 //!   memory. The server knows a script only once it has seen the text. Of two nodes of a cluster
 //!   each decides as Redis does whether it serves a command.
 //! * A seed that fails runs again with a history, and the history is printed: the history of a
-//!   million schedules that hold costs nothing.
+//!   million runs that hold costs nothing.
 
 mod faults;
 mod network;
 mod process;
 mod red;
 mod server;
+mod simulation;
 mod slot_moves;
 mod slots;
-mod world;
 
 use crate::testing::modelled::process::{history_of, simulate};
 use crate::testing::simulation::process::Limits;
-use crate::testing::simulation::world::{run, run_in_cluster};
+use crate::testing::simulation::simulation::{run, run_in_cluster};
 
 const LIMITS: Limits = Limits { clients: 2, threads: 3, rounds: 3, faults: 3 };
 
@@ -54,7 +54,7 @@ fn clients_of_a_cluster_keep_every_promise_while_the_slot_moves() {
 }
 
 #[test]
-fn a_seed_repeats_its_schedule() {
+fn a_seed_repeats_its_run() {
     let of = |seed| {
         let history = history_of(seed, || run(LIMITS));
         // The identities of clients are random, and so is their order in what the server holds.

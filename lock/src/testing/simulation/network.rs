@@ -298,7 +298,7 @@ impl Net {
         self.state().links.len()
     }
 
-    /// The schedule is over. Nothing refers to what it made.
+    /// The run is over. Nothing refers to what it made.
     pub(crate) fn clear(&self) {
         let mut state = self.state();
         let all = (std::mem::take(&mut state.links), state.other.take());

@@ -25,9 +25,9 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_millis(300);
 /// How late a call may end: threads take a little time in a simulation too.
 pub(crate) const SLACK: Duration = Duration::from_millis(20);
 /// How long a record of a client lives.
-const RECORD: Duration = Duration::from_secs(61);
+const RECORD_LIFETIME: Duration = Duration::from_secs(61);
 
-/// What a schedule is about.
+/// What a run is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) clients: u8,
@@ -142,7 +142,7 @@ pub(crate) fn check_end(nets: &[Net], has_faults: bool, has_lost: impl Fn(&Net) 
         assert!(left.is_empty() || has_faults, "{left:?} is left on the server");
         assert_eq!(net.connections(), 0, "connections are left");
     }
-    sleep(RECORD + Duration::from_secs(11));
+    sleep(RECORD_LIFETIME + Duration::from_secs(11));
     for net in nets {
         let left = keys(net);
         assert!(left.is_empty(), "{left:?} is left on the server for long");

@@ -47,7 +47,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
 /// All clients, the servers, and what the threads do at the moment.
 #[derive(Clone)]
-struct World(Arc<Shared>);
+struct Simulation(Arc<Shared>);
 
 struct Shared {
     servers: Servers,
@@ -81,7 +81,7 @@ struct Inside {
     asked_at: Instant,
 }
 
-/// Runs one schedule.
+/// Makes one run.
 pub(crate) fn run(limits: Limits) {
     let faults = below(limits.faults + 1);
     let nets: Vec<_> = (0..SERVERS).map(|server| Net::new(FIRST_PORT + server)).collect();
@@ -95,10 +95,10 @@ pub(crate) fn run(limits: Limits) {
         drawn: 0,
     };
     let servers = Servers(nets);
-    let world = World(Arc::new(Shared { servers, state: Mutex::new(state), faults }));
-    let watched = world.clone();
+    let simulation = Simulation(Arc::new(Shared { servers, state: Mutex::new(state), faults }));
+    let watched = simulation.clone();
     watch(Rc::new(move || watched.check()));
-    let disturbed = world.clone();
+    let disturbed = simulation.clone();
     plan_faults(faults, move || {
         let pause = disturb(&disturbed.0.servers.0, limits.clients);
         disturbed.state().pauses.extend(pause);
@@ -106,18 +106,18 @@ pub(crate) fn run(limits: Limits) {
     let clients = 1 + u8::try_from(below(limits.clients.into())).unwrap();
     let processes: Vec<_> = (0..clients)
         .map(|number| {
-            let world = world.clone();
-            thread::spawn(move || world.run_client(number, limits))
+            let simulation = simulation.clone();
+            thread::spawn(move || simulation.run_client(number, limits))
         })
         .collect();
     for process in processes {
         process.join().unwrap();
     }
     // Each server has locks of its own.
-    check_end(&world.0.servers.0, faults > 0, |net| !net.losses().is_empty());
+    check_end(&simulation.0.servers.0, faults > 0, |net| !net.losses().is_empty());
 }
 
-impl World {
+impl Simulation {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,8 +210,8 @@ impl World {
         let lock = Client::red_lock(&clients, NAME);
         let threads: Vec<_> = (0..=below(limits.threads))
             .map(|thread| {
-                let (world, cores, lock) = (self.clone(), Arc::clone(&cores), lock.clone());
-                let member = Member { world, cores, lock, client: number, thread };
+                let (simulation, cores, lock) = (self.clone(), Arc::clone(&cores), lock.clone());
+                let member = Member { simulation, cores, lock, client: number, thread };
                 let rounds = 1 + below(limits.rounds);
                 thread::spawn(move || (0..rounds).for_each(|_| member.acquire_and_release()))
             })
@@ -241,7 +241,7 @@ impl Inside {
 
 /// One thread of a client.
 struct Member {
-    world: World,
+    simulation: Simulation,
     cores: Arc<[Arc<ClientCore>]>,
     lock: RedLock,
     client: u8,
@@ -272,7 +272,7 @@ impl Member {
                 (Duration::from_secs(600), self.waiting(|| self.lock.lock().map(Some)))
             }
         };
-        // Asked outside of the note: a schedule is the same whether it is recorded or not.
+        // Asked outside of the note: a run is the same whether it is recorded or not.
         let servers = if let Ok(Some(guard)) = &result { guard.held_on() } else { 0 };
         self.note(|| match &result {
             Ok(Some(_)) => format!("holds it on {servers} servers"),
@@ -288,23 +288,23 @@ impl Member {
             Ok(None) => {}
             Err(error) => {
                 // Where the time is too short for an answer, there is none.
-                let latency = self.world.0.servers.latency();
+                let latency = self.simulation.0.servers.latency();
                 let is_short = limit < latency * 10 + END_OF_WAIT + SLACK;
-                assert!(self.world.has_faults() || is_short, "{error}");
+                assert!(self.simulation.has_faults() || is_short, "{error}");
             }
         }
     }
 
     fn waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
         let number = {
-            let mut state = self.world.state();
+            let mut state = self.simulation.state();
             state.drawn += 1;
             let number = state.drawn;
             state.waiting.push((number, self.client, SystemClock.now()));
             number
         };
         let result = wait();
-        self.world.state().waiting.retain(|waiting| waiting.0 != number);
+        self.simulation.state().waiting.retain(|waiting| waiting.0 != number);
         result
     }
 
@@ -312,7 +312,7 @@ impl Member {
     fn hold(&self, guard: &RedGuard, asked_at: Instant) {
         let number = {
             let (held, servers) = (guard.held_locks(), guard.held_on());
-            let mut state = self.world.state();
+            let mut state = self.simulation.state();
             state.drawn += 1;
             let (number, client, cores) = (state.drawn, self.client, Arc::clone(&self.cores));
             let holder = LocalHolder::current_thread();
@@ -320,16 +320,16 @@ impl Member {
             state.inside.push(inside);
             number
         };
-        self.world.check();
+        self.simulation.check();
         let nested = (below(5) == 0).then(|| self.lock.try_lock());
         if let Some(Err(error)) = &nested {
-            assert!(self.world.has_faults(), "{error}");
+            assert!(self.simulation.has_faults(), "{error}");
         }
         sleep(one_of(&[0, 0, 2, 40, 700, 4500]) * Duration::from_millis(1));
-        self.world.check();
-        assert!(guard.is_held() || self.world.has_faults(), "it was lost");
+        self.simulation.check();
+        assert!(guard.is_held() || self.simulation.has_faults(), "it was lost");
         drop(nested);
-        self.world.state().inside.retain(|inside| inside.number != number);
+        self.simulation.state().inside.retain(|inside| inside.number != number);
     }
 
     fn release(&self, guard: RedGuard) {
@@ -345,7 +345,7 @@ impl Member {
         self.check_time("the release", begun, ONE_CALL);
         if let Err(error) = released {
             self.note(|| format!("{error}"));
-            assert!(self.world.has_faults(), "{error}");
+            assert!(self.simulation.has_faults(), "{error}");
             let is_expected = matches!(
                 error,
                 Error::Lost { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. }
@@ -357,7 +357,7 @@ impl Member {
     /// A call ends in its time, beside that in which its process was paused.
     fn check_time(&self, what: &str, begun: Instant, limit: Duration) {
         let took = SystemClock.now().saturating_duration_since(begun);
-        let paused = paused(&self.world.state().pauses, self.client, begun);
+        let paused = paused(&self.simulation.state().pauses, self.client, begun);
         assert!(
             took <= limit + SLACK + paused,
             "{what} took {took:?}, and {limit:?} was the limit"

@@ -9,7 +9,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::by_kind::{HoldId, force_release};
-use crate::ops::client_record::{ReadRecord, WriteRecord, record_key};
+use crate::ops::client_record::{ReadClientRecord, WriteClientRecord, client_record_key};
 use crate::ops::inspect::Inspect;
 use crate::ops::keyspace::{Keyspace, Publication};
 use crate::ops::operation::{Script, WRITE};
@@ -29,7 +29,7 @@ enum Verb {
     Renew(Layout),
     ForceRelease,
     Record,
-    ReadRecord,
+    ReadClientRecord,
     Inspect,
     Revoke,
 }
@@ -232,14 +232,14 @@ fn verbs() -> Vec<Known> {
     let request = RequestId::of(Arc::from("a"), owner.clone(), Duration::ZERO);
     let force = force_release(Kind::Reentrant, name.clone(), request);
     let record = record_of("a", ["", "0", "0", "0", "0"]);
-    let revoke = Revoke::new(record_key("a"), &name, None);
-    let (read, inspect) = (ReadRecord(record_key("a")), Inspect::new(&name));
+    let revoke = Revoke::new(client_record_key("a"), &name, None);
+    let (read, inspect) = (ReadClientRecord(client_record_key("a")), Inspect::new(&name));
     let acquires = [Kind::Reentrant, Kind::Fair, Kind::Fenced, Kind::Read, Kind::Write];
     let releases = [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write];
     let mut all = vec![
         of(Verb::ForceRelease, &|| force.request().script_sent()),
         of(Verb::Record, &|| record.request().script_sent()),
-        of(Verb::ReadRecord, &|| read.request().script_sent()),
+        of(Verb::ReadClientRecord, &|| read.request().script_sent()),
         of(Verb::Inspect, &|| inspect.request().script_sent()),
         of(Verb::Revoke, &|| revoke.request().script_sent()),
     ];
@@ -335,16 +335,18 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
             record.waits = rest.get(1).map(|waits| (*waits).to_owned());
             record.run(keyspace, not_after())
         }
-        (Verb::ReadRecord, _) => ReadRecord(Arc::from(keys[0])).run(keyspace, ServerTime(i64::MAX)),
+        (Verb::ReadClientRecord, _) => {
+            ReadClientRecord(Arc::from(keys[0])).run(keyspace, ServerTime(i64::MAX))
+        }
         (Verb::Inspect, _) => Inspect::new(&name).run(keyspace, ServerTime(i64::MAX)),
         _ => panic!("other arguments: {verb:?} {arguments:?}"),
     }
 }
 
-fn record_of(key: &str, [label, process, age, lifetime, caches]: [&str; 5]) -> WriteRecord {
+fn record_of(key: &str, [label, process, age, lifetime, caches]: [&str; 5]) -> WriteClientRecord {
     let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
-    WriteRecord {
-        key: if key == "a" { record_key(key) } else { Arc::from(key) },
+    WriteClientRecord {
+        key: if key == "a" { client_record_key(key) } else { Arc::from(key) },
         label: Arc::from(label),
         process: process.parse().unwrap(),
         age: millis(age),

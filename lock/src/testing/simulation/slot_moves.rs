@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hashed_wheel::Clock;
 
-use crate::store::redis::resp::slot::slot_of;
+use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::testing::modelled::process::{at, note};
 use crate::testing::modelled::sync::{SystemClock, below};
 use crate::testing::simulation::faults::one_of;
@@ -19,7 +19,7 @@ pub(crate) fn form_cluster(nets: &[Net]) {
     for (net, other, serving) in
         [(first, second, Serving::Elsewhere), (second, first, Serving::Here)]
     {
-        let (slot, port, rest) = (slot_of(NAME), net.port(), first.port());
+        let (slot, port, rest) = (hash_slot_of(NAME), net.port(), first.port());
         let node = Node { slot, serving, is_sharded, port, other: other.port(), rest };
         net.set_node(node, other.clone());
     }
@@ -43,7 +43,7 @@ pub(crate) fn move_slot(nets: &[Net]) {
         let (from, to) = (from.clone(), to.clone());
         at(next(), move || {
             let mut keys = from.with_server(|server| server.keys(SystemClock.now()));
-            keys.retain(|key| slot_of(key) == slot_of(NAME));
+            keys.retain(|key| hash_slot_of(key) == hash_slot_of(NAME));
             while keys.len() > most {
                 keys.swap_remove(below(keys.len()));
             }

@@ -1,7 +1,7 @@
 //! A cluster of two nodes: which of them serves the slot of the lock, and what the other replies.
 
 use crate::ops::value::Value;
-use crate::store::redis::resp::slot::{SLOTS, slot_of};
+use crate::store::redis::resp::hash_slot::{SLOTS, hash_slot_of};
 
 /// Which part a node has in serving the slot of the lock, as far as it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +32,13 @@ const HOST: &str = "10.0.0.1";
 impl Node {
     /// Whether a key is in the slot of the lock.
     pub(crate) fn has_in_slot(&self, key: &str) -> bool {
-        slot_of(key) == self.slot
+        hash_slot_of(key) == self.slot
     }
 
     /// The redirection that it replies to a command with these keys, of which `here` are here: as
     /// `getNodeByQuery` of Redis decides.
     pub(crate) fn redirection(&self, is_asking: bool, keys: &[&str], here: usize) -> Option<Value> {
-        let slot = slot_of(keys.first()?);
+        let slot = hash_slot_of(keys.first()?);
         let to = |code: &str, port| {
             let message = format!("{slot} {HOST}:{port}");
             Some(Value::Refusal { code: code.to_owned(), message })

@@ -11,7 +11,7 @@ use crate::faults::Fault;
 use crate::holding::RivalKind;
 use crate::injected_fault::elsewhere;
 use crate::sends::Sends::{Command, Script};
-use crate::world::{Endpoint, Kind};
+use crate::servers::{Endpoint, Kind};
 
 const FAMILY: &str = "In a cluster";
 

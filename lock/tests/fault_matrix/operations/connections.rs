@@ -10,7 +10,7 @@ use crate::cell_run::{CellRun, Returned};
 use crate::common::pause;
 use crate::holding::RivalKind;
 use crate::sends::Sends::Command;
-use crate::world::{Kind, PASSWORD, USER};
+use crate::servers::{Kind, PASSWORD, USER};
 
 const FAMILY: &str = "Connections and messages";
 
@@ -96,7 +96,7 @@ fn wait(run: &CellRun<'_>) -> Result<Returned, Error> {
         });
         run.client.lock(&run.name).try_lock_for(LONG_WAIT)
     });
-    guard.map(|guard| run.keep_if(guard))
+    guard.map(|guard| run.retain_if(guard))
 }
 
 fn wait_in_vain(run: &CellRun<'_>) -> Result<Returned, Error> {
@@ -104,5 +104,5 @@ fn wait_in_vain(run: &CellRun<'_>) -> Result<Returned, Error> {
 }
 
 fn wait_for(run: &CellRun<'_>, length: Duration) -> Result<Returned, Error> {
-    run.client.lock(&run.name).try_lock_for(length).map(|guard| run.keep_if(guard))
+    run.client.lock(&run.name).try_lock_for(length).map(|guard| run.retain_if(guard))
 }

@@ -12,7 +12,7 @@ const FAIR: &str = "Fair locks";
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((FAIR, "acquire", "Lock::try_lock"), Script("fair_acquire"), |run| {
-        run.client.fair_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
+        run.client.fair_lock(&run.name).try_lock().map(|guard| run.retain_if(guard))
     })
     .rival(RivalKind::Lock),
     Row::new((FAIR, "join the queue", "Lock::try_lock_for"), Script("fair_acquire"), wait)
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
         .longer(SHORT_WAIT)
         .lasting(line),
     Row::new((FAIR, "release", "LockGuard::unlock"), Script("fair_release"), release)
-        .prepare(|run| run.client.fair_lock(&run.name).lock().map(|guard| run.keep(guard)))
+        .prepare(|run| run.client.fair_lock(&run.name).lock().map(|guard| run.retain(guard)))
         .rival(RivalKind::Lock),
     Row::new((FAIR, "force", "Lock::force_unlock"), Script("fair_force_release"), |run| {
         run.client.fair_lock(&run.name).force_unlock().map(done_if)
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 fn wait(run: &CellRun<'_>) -> Result<Returned, Error> {
-    run.client.fair_lock(&run.name).try_lock_for(SHORT_WAIT).map(|guard| run.keep_if(guard))
+    run.client.fair_lock(&run.name).try_lock_for(SHORT_WAIT).map(|guard| run.retain_if(guard))
 }
 
 /// They have no time to live while the queue has entries. At the end it has none.

@@ -63,13 +63,13 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((JOBS, "who leads", "LeaderElection::leader"), Script("leader"), |run| {
         run.client.leader_election(&run.name).leader().map(answered)
     })
-    .prepare(|run| run.client.fenced_lock(&run.name).lock().map(|guard| run.keep(guard)))
+    .prepare(|run| run.client.fenced_lock(&run.name).lock().map(|guard| run.retain(guard)))
     .rival(RivalKind::Lock)
     .lasting(|name| vec![format!("redisson_lock_token:{{{name}}}")]),
 ];
 
 fn hold(run: &CellRun<'_>, lock: &Lock) -> Result<Returned, Error> {
-    lock.clone().with_min_hold(MIN_HOLD).lock().map(|guard| run.keep(guard))
+    lock.clone().with_min_hold(MIN_HOLD).lock().map(|guard| run.retain(guard))
 }
 
 fn run_job(run: &CellRun<'_>) -> Result<Returned, Error> {

@@ -11,7 +11,7 @@ use crate::cell_run::{CellRun, Returned};
 use crate::common::{now, settle};
 use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
-use crate::world::Kind;
+use crate::servers::Kind;
 
 const LOCK: &str = "Locks";
 const OTHERS: &str = "Fenced, simple and spin locks";
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Row] = &[
     })
     .foreign(|name| format!("redisson_lock_token:{{{name}}}")),
     Row::new((OTHERS, "simple: acquire", "Lock::try_lock"), Script("simple_acquire"), |run| {
-        run.client.simple_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
+        run.client.simple_lock(&run.name).try_lock().map(|guard| run.retain_if(guard))
     })
     .rival(RivalKind::SimpleLock),
     Row::new((OTHERS, "simple: release", "LockGuard::unlock"), Script("simple_release"), release)
@@ -102,11 +102,11 @@ pub(super) const ROWS: &[Row] = &[
     .rival(RivalKind::SimpleLock)
     .number(&[""], &[]),
     Row::new((OTHERS, "spin: acquire", "Lock::try_lock"), Script("acquire"), |run| {
-        run.client.spin_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
+        run.client.spin_lock(&run.name).try_lock().map(|guard| run.retain_if(guard))
     })
     .rival(RivalKind::Lock),
     Row::new((OTHERS, "spin: release", "LockGuard::unlock"), Script("release"), release)
-        .prepare(|run| run.client.spin_lock(&run.name).lock().map(|guard| run.keep(guard)))
+        .prepare(|run| run.client.spin_lock(&run.name).lock().map(|guard| run.retain(guard)))
         .rival(RivalKind::Lock),
     Row::new((LOOK, "who holds it", "Lock::holder"), Script("inspect"), |run| {
         run.client.lock(&run.name).holder().map(answered)
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Row] = &[
     .in_the_background(),
     Row::new((LOOK, "ask a holder to let go", "Lock::try_lock"), Script("revoke"), |run| {
         let lock = run.client.lock(&run.name).with_cache(CACHED_FOR);
-        lock.try_lock().map(|guard| run.keep_if(guard))
+        lock.try_lock().map(|guard| run.retain_if(guard))
     })
     .prepare(other_client)
     .finish(delete)
@@ -151,15 +151,15 @@ fn other_client(run: &CellRun<'_>) -> Result<Returned, Error> {
 }
 
 pub(super) fn take(run: &CellRun<'_>) -> Result<Returned, Error> {
-    run.client.lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
+    run.client.lock(&run.name).try_lock().map(|guard| run.retain_if(guard))
 }
 
 fn take_fenced(run: &CellRun<'_>) -> Result<Returned, Error> {
-    run.client.fenced_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
+    run.client.fenced_lock(&run.name).try_lock().map(|guard| run.retain_if(guard))
 }
 
 pub(super) fn hold(run: &CellRun<'_>) -> Result<Returned, Error> {
-    run.client.lock(&run.name).lock().map(|guard| run.keep(guard))
+    run.client.lock(&run.name).lock().map(|guard| run.retain(guard))
 }
 
 /// Acquires the lock and keeps its guard, by a client that knows that the server has the scripts,
@@ -186,7 +186,7 @@ pub(super) fn drop_guard(run: &CellRun<'_>) -> Result<Returned, Error> {
 }
 
 fn hold_simple(run: &CellRun<'_>) -> Result<Returned, Error> {
-    run.client.simple_lock(&run.name).lock().map(|guard| run.keep(guard))
+    run.client.simple_lock(&run.name).lock().map(|guard| run.retain(guard))
 }
 
 fn token(name: &str) -> Vec<String> {

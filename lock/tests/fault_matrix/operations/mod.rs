@@ -18,7 +18,7 @@ use wheellock::Error;
 use crate::cell_run::{CellRun, Returned};
 use crate::holding::RivalKind;
 use crate::sends::Sends;
-use crate::world::{Endpoint, Kind};
+use crate::servers::{Endpoint, Kind};
 
 /// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as
 /// the next would begin too late: so it has time enough for an answer on a busy machine.

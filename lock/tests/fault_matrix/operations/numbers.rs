@@ -97,12 +97,12 @@ fn with(run: &CellRun<'_>, number: &str) -> Result<Returned, Error> {
 }
 
 fn take(run: &CellRun<'_>) -> Result<Returned, Error> {
-    Ok(run.keep_if(run.client.semaphore(&run.name).try_acquire(1)?))
+    Ok(run.retain_if(run.client.semaphore(&run.name).try_acquire(1)?))
 }
 
 fn hold(run: &CellRun<'_>) -> Result<Returned, Error> {
     with_one(run)?;
-    Ok(run.keep(run.client.semaphore(&run.name).acquire(1)?))
+    Ok(run.retain(run.client.semaphore(&run.name).acquire(1)?))
 }
 
 /// The server gives a permit, its answer is lost, and what would give it back does not get through

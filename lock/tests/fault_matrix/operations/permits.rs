@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         Script("permits_acquire"),
         |run| {
             let permit = run.client.expirable_semaphore(&run.name).watched().try_acquire()?;
-            Ok(run.keep_if(permit))
+            Ok(run.retain_if(permit))
         },
     )
     .prepare(with_one)
@@ -105,7 +105,7 @@ fn with_one(run: &CellRun<'_>) -> Result<Returned, Error> {
 fn hold(run: &CellRun<'_>) -> Result<Returned, Error> {
     with_one(run)?;
     let permit = run.client.expirable_semaphore(&run.name).watched().acquire()?;
-    Ok(run.keep(permit))
+    Ok(run.retain(permit))
 }
 
 /// A permit of which only the id is known here.

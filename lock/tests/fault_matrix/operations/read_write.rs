@@ -65,20 +65,20 @@ pub(super) const ROWS: &[Row] = &[
 
 fn take_read(run: &CellRun<'_>) -> Result<Returned, Error> {
     let lock = run.client.read_write_lock(&run.name).read_lock();
-    lock.try_lock().map(|guard| run.keep_if(guard))
+    lock.try_lock().map(|guard| run.retain_if(guard))
 }
 
 fn take_write(run: &CellRun<'_>) -> Result<Returned, Error> {
     let lock = run.client.read_write_lock(&run.name).write_lock();
-    lock.try_lock().map(|guard| run.keep_if(guard))
+    lock.try_lock().map(|guard| run.retain_if(guard))
 }
 
 fn hold_read(run: &CellRun<'_>) -> Result<Returned, Error> {
     let lock = run.client.read_write_lock(&run.name).read_lock();
-    lock.lock().map(|guard| run.keep(guard))
+    lock.lock().map(|guard| run.retain(guard))
 }
 
 fn hold_write(run: &CellRun<'_>) -> Result<Returned, Error> {
     let lock = run.client.read_write_lock(&run.name).write_lock();
-    lock.lock().map(|guard| run.keep(guard))
+    lock.lock().map(|guard| run.retain(guard))
 }

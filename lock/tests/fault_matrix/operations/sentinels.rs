@@ -12,7 +12,7 @@ use crate::common::{SOON, now, pause};
 use crate::faults::Times;
 use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
-use crate::world::Kind;
+use crate::servers::Kind;
 
 const FAMILY: &str = "Behind sentinels";
 
@@ -82,12 +82,12 @@ fn hear(run: &CellRun<'_>) -> Result<Returned, Error> {
     let _client = built?;
     let heard = match run.times {
         // The client of the cell listens too.
-        Times::First => before(ends(run), || run.place.world().listeners() > 1),
+        Times::First => before(ends(run), || run.place.servers().listeners() > 1),
         Times::Every => {
             // A client that receives it does not subscribe again. Another does, at the latest when
             // the fault is over.
             if !before(ends(run), || subscribed() > 1) {
-                before(now() + SOON, || run.place.world().listeners() > 1);
+                before(now() + SOON, || run.place.servers().listeners() > 1);
             }
             subscribed() < 2
         }

@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
 
 fn take_both(run: &CellRun<'_>) -> Result<Returned, Error> {
     let (one, other) = (run.client.lock(&run.name), run.client.lock(&run.other("other")));
-    run.client.multi_lock(&[&one, &other]).try_lock().map(|guard| run.keep_if(guard))
+    run.client.multi_lock(&[&one, &other]).try_lock().map(|guard| run.retain_if(guard))
 }
 
 fn red_lock(run: &CellRun<'_>) -> RedLock {
@@ -45,7 +45,7 @@ fn red_lock(run: &CellRun<'_>) -> RedLock {
 
 /// Two of the three servers are in this process, and well.
 fn take_red(run: &CellRun<'_>) -> Result<Returned, Error> {
-    red_lock(run).try_lock().map(|guard| run.keep_if(guard))
+    red_lock(run).try_lock().map(|guard| run.retain_if(guard))
 }
 
 /// How long a member that did not answer may be missing: it is asked again after a third of the
@@ -56,5 +56,5 @@ const MISSING: Duration = Duration::from_secs(30);
 fn take_all_red(run: &CellRun<'_>) -> Result<Returned, Error> {
     let guard = red_lock(run).lock()?;
     wait_until("it is held on all three", MISSING, || guard.held_on() == 3);
-    Ok(run.keep(guard))
+    Ok(run.retain(guard))
 }

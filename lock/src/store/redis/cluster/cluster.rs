@@ -24,7 +24,6 @@ use crate::ops::{AnyOperation, Operation as _, Untyped};
 use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::owed::{Owed, OwedReplies, OwedReply};
 use crate::store::pipeline::PipelineSource;
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::cluster::nodes::NodeFactory;
@@ -34,15 +33,16 @@ use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
 use crate::store::redis::node::pipeline::Redirected;
 use crate::store::redis::node::request::MAX_SENDS;
+use crate::store::redis::resp::hash_slot::{hash_slot_of, shares_slot_with_derived};
 use crate::store::redis::resp::redirect::Redirection;
-use crate::store::redis::resp::slot::{keeps_together, slot_of};
 use crate::store::server_id::ServerId;
 use crate::store::shutdown::CallGeneration;
+use crate::store::unread::{ReleaseReplies, ReleaseReply, UnreadReleases};
 
 /// The nodes of one cluster.
 pub(crate) struct Cluster {
     refresher: Arc<Refresher>,
-    owed_replies: Arc<OwedReplies>,
+    release_replies: Arc<ReleaseReplies>,
 }
 
 impl Cluster {
@@ -54,16 +54,16 @@ impl Cluster {
         listener: Weak<dyn Listener>,
     ) -> Self {
         let redirects = None;
-        let owed_replies = Arc::<OwedReplies>::default();
+        let release_replies = Arc::<ReleaseReplies>::default();
         let factory = NodeFactory {
             access,
             command_timeout,
             connections,
             listener,
-            owed_replies: Arc::clone(&owed_replies),
+            release_replies: Arc::clone(&release_replies),
             redirects,
         };
-        Self { refresher: Refresher::new(seeds, factory), owed_replies }
+        Self { refresher: Refresher::new(seeds, factory), release_replies }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -157,7 +157,7 @@ impl Cluster {
 
     /// The node that serves a key, as far as is known.
     pub(crate) fn server_of(&self, key: &str) -> ServerId {
-        self.topology().owner_or_any(slot_of(key)).unwrap_or(ServerId::ONLY)
+        self.topology().owner_or_any(hash_slot_of(key)).unwrap_or(ServerId::ONLY)
     }
 
     /// Unparks `parker` after takeovers and restarts, and when the node is removed.
@@ -214,24 +214,26 @@ impl Cluster {
     pub(crate) fn send_unread(
         &self,
         operation: &AnyOperation<'_>,
-        owed: Owed,
+        unread: UnreadReleases,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Option<()> {
-        let slot = slot_of_all(&operation.request().keys).ok()?;
+        let slot = hash_slot_of_all(&operation.request().keys).ok()?;
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline).ok()?;
         let Some(node) = self.topology().owner(slot) else {
             self.refresher.refresh_soon(false);
             return None;
         };
-        node.send_unread(operation, owed, &mut deadline, call_generation)
+        node.send_unread(operation, unread, &mut deadline, call_generation)
     }
 
-    /// Takes the owed replies. A redirection is a failure, and a reason to refresh the topology.
-    pub(crate) fn take_owed_replies(&self) -> Vec<OwedReply> {
-        let replies = self.owed_replies.take();
-        for failure in replies.iter().filter_map(|OwedReply { reply, .. }| reply.as_ref().err()) {
+    /// Takes the replies to unread releases. A redirection is a failure, and a reason to refresh
+    /// the topology.
+    pub(crate) fn take_release_replies(&self) -> Vec<ReleaseReply> {
+        let replies = self.release_replies.take();
+        for failure in replies.iter().filter_map(|ReleaseReply { reply, .. }| reply.as_ref().err())
+        {
             self.refresher.report_failure(failure);
         }
         replies
@@ -251,7 +253,7 @@ impl Cluster {
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
-        let slot = slot_of_all(&operation.request().keys)?;
+        let slot = hash_slot_of_all(&operation.request().keys)?;
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline)?;
         for _ in 0..MAX_SENDS {
@@ -342,12 +344,12 @@ fn not_followed() -> Failure {
 ///
 /// The failure names a key with derived names in several slots, or else a key outside the slot of
 /// the first key.
-pub(crate) fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
+pub(crate) fn hash_slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
     let cross_slot = |name: &str| Failure::CrossSlot { name: truncated(name) };
     let Some(first) = keys.first() else { return Ok(0) };
-    let slot = slot_of(first);
-    match keys.iter().find(|key| !keeps_together(key) || slot_of(key) != slot) {
-        Some(key) => Err(cross_slot(if keeps_together(first) { key } else { first })),
+    let slot = hash_slot_of(first);
+    match keys.iter().find(|key| !shares_slot_with_derived(key) || hash_slot_of(key) != slot) {
+        Some(key) => Err(cross_slot(if shares_slot_with_derived(first) { key } else { first })),
         None => Ok(slot),
     }
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::store::listener::Listener;
-use crate::store::owed::OwedReplies;
 use crate::store::redis::address::url::{Access, Address, Peer};
 use crate::store::redis::cluster::slot_map::{SlotMap, SlotRange};
 use crate::store::redis::node::node::Node;
@@ -14,10 +13,11 @@ use crate::store::redis::node::subscriber::RedirectSink;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::MasterEndpoint;
 use crate::store::server_id::ServerId;
+use crate::store::unread::ReleaseReplies;
 
 /// How long a node without slots is retained. A new node serves no slot yet, while nodes redirect
 /// callers to the new node. And calls under way on a leaving node should end there.
-const KEEP_UNUSED: Duration = Duration::from_secs(5);
+const MAX_UNUSED: Duration = Duration::from_secs(5);
 
 /// Creates the nodes of one cluster.
 pub(crate) struct NodeFactory {
@@ -26,14 +26,14 @@ pub(crate) struct NodeFactory {
     /// The limit for each node: a hanging node must not use up the connections to the rest.
     pub(crate) connections: Option<usize>,
     pub(crate) listener: Weak<dyn Listener>,
-    pub(crate) owed_replies: Arc<OwedReplies>,
+    pub(crate) release_replies: Arc<ReleaseReplies>,
     pub(crate) redirects: Option<Weak<dyn RedirectSink>>,
 }
 
 impl NodeFactory {
     pub(crate) fn server(&self, address: Address, channels: Channels) -> Server {
         let endpoint = MasterEndpoint::Fixed(Peer::Tcp(address));
-        let (listener, replies) = (self.listener.clone(), Arc::clone(&self.owed_replies));
+        let (listener, replies) = (self.listener.clone(), Arc::clone(&self.release_replies));
         let access = self.access.clone();
         Server::new(endpoint, access, self.command_timeout, channels, listener, replies)
     }
@@ -132,7 +132,7 @@ impl Nodes {
         self.map.learn(ranges)
     }
 
-    /// Removes and returns the nodes that have been unused for [`KEEP_UNUSED`]. Also returns
+    /// Removes and returns the nodes that have been unused for [`MAX_UNUSED`]. Also returns
     /// whether more nodes are unused.
     pub(crate) fn remove_unused(&mut self, now: Instant) -> (Vec<Arc<Node>>, bool) {
         let serving = self.map.serving();
@@ -141,7 +141,7 @@ impl Nodes {
             .iter()
             .filter(|(id, _)| !serving.contains(id))
             .map(|(id, entry)| (*id, now.saturating_duration_since(entry.used_at)))
-            .partition(|(_, unused_for)| *unused_for >= KEEP_UNUSED);
+            .partition(|(_, unused_for)| *unused_for >= MAX_UNUSED);
         let removed = expired.into_iter().filter_map(|(id, _)| {
             self.map.forget(id);
             self.entries.remove(&id).map(|entry| entry.node)
@@ -173,7 +173,7 @@ impl Nodes {
             command_timeout: Duration::from_secs(1),
             connections: None,
             listener: Weak::<crate::store::listener::NoListener>::new(),
-            owed_replies: Arc::default(),
+            release_replies: Arc::default(),
             redirects: None,
         }))
     }
@@ -201,14 +201,14 @@ mod tests {
         assert!(nodes.learn(&all(1), start));
         assert!(!nodes.learn(&all(1), start));
         // Nothing is refreshed for a long time.
-        let late = start + KEEP_UNUSED * 9;
+        let late = start + MAX_UNUSED * 9;
         assert!(nodes.remove_unused(late).0.is_empty());
         assert!(nodes.learn(&all(2), late));
         let (removed, others) = nodes.remove_unused(late);
         assert!(removed.is_empty() && others, "it served until now");
         // A caller is redirected there.
-        nodes.get_or_create(&address(1), late + KEEP_UNUSED).unwrap();
-        let end = late + KEEP_UNUSED * 2;
+        nodes.get_or_create(&address(1), late + MAX_UNUSED).unwrap();
+        let end = late + MAX_UNUSED * 2;
         let just_before = end.checked_sub(Duration::from_millis(1)).unwrap();
         assert!(nodes.remove_unused(just_before).0.is_empty());
         let (removed, others) = nodes.remove_unused(end);
@@ -222,11 +222,11 @@ mod tests {
         let (mut nodes, start) = (Nodes::for_test(), SystemClock.now());
         let range = |first, last, port| SlotRange { first, last, address: address(port) };
         assert!(nodes.learn(&[range(0, 0, 1), range(1, 16_383, 2)], start));
-        let late = start + KEEP_UNUSED * 9;
+        let late = start + MAX_UNUSED * 9;
         nodes.set_owner(0, &address(2), late);
         let (removed, others) = nodes.remove_unused(late);
         assert!(removed.is_empty() && others);
-        assert_eq!(nodes.remove_unused(late + KEEP_UNUSED).0.len(), 1);
+        assert_eq!(nodes.remove_unused(late + MAX_UNUSED).0.len(), 1);
     }
 
     #[test]

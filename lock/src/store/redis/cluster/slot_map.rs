@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::store::redis::address::url::Address;
-use crate::store::redis::resp::slot::SLOTS;
+use crate::store::redis::resp::hash_slot::SLOTS;
 use crate::store::server_id::ServerId;
 
 /// Consecutive slots, both ends included, and the node that serves them.

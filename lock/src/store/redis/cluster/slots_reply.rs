@@ -3,7 +3,7 @@
 use crate::ops::value::Value;
 use crate::store::redis::address::url::Address;
 use crate::store::redis::cluster::slot_map::SlotRange;
-use crate::store::redis::resp::slot::SLOTS;
+use crate::store::redis::resp::hash_slot::SLOTS;
 
 /// Parses the reply of the node `asked`: for each range both ends and the nodes, the master first.
 /// `None` if the reply has another form, or the ranges contain more than all slots.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::model::sync::{Mutex, RwLock};
 use crate::store::redis::cluster::nodes::Nodes;
-use crate::store::redis::resp::slot::slot_of;
+use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::server_id::ServerId;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl ClusterSubscriptions {
         let mut state = self.state.lock();
         // Read under the lock: if the owner changes later, `rebalance` finds the channel here.
         let nodes = nodes.read();
-        let owner = nodes.map.owner(slot_of(channel));
+        let owner = nodes.map.owner(hash_slot_of(channel));
         let earlier = state.owners.insert(Arc::clone(channel), owner).flatten();
         resubscribe(channel, earlier, owner, &nodes, &mut state.unflushed);
         owner.is_some()
@@ -67,7 +67,7 @@ impl ClusterSubscriptions {
         let ChannelOwners { owners, unflushed } = &mut *state;
         let mut all_served = true;
         for (channel, present) in owners {
-            let owner = nodes.map.owner(slot_of(channel));
+            let owner = nodes.map.owner(hash_slot_of(channel));
             all_served &= owner.is_some();
             if *present != owner {
                 resubscribe(channel, *present, owner, &nodes, unflushed);

@@ -14,8 +14,8 @@ use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slots_query::Description;
 use crate::store::redis::cluster::subscriptions::ClusterSubscriptions;
 use crate::store::redis::node::node::Node;
+use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::redis::resp::pubsub::Channels;
-use crate::store::redis::resp::slot::slot_of;
 use crate::store::server_id::ServerId;
 
 pub(crate) struct Topology {
@@ -112,7 +112,7 @@ impl Topology {
 
     /// Whether the slot of `key` was taken over, or its node restarted, after the first `moves`.
     pub(crate) fn has_moved(&self, key: &str, moves: u64) -> bool {
-        self.nodes.read().map.has_moved(slot_of(key), moves)
+        self.nodes.read().map.has_moved(hash_slot_of(key), moves)
     }
 
     pub(crate) fn count_restart(&self, id: ServerId) {

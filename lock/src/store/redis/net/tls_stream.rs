@@ -30,7 +30,7 @@ struct Session {
 }
 
 /// Bytes encrypted at once: one record. So the server cannot decipher a record not sent whole.
-const RECORD_BYTES: usize = 16 * 1024;
+const TLS_RECORD_BYTES: usize = 16 * 1024;
 
 impl TlsStream {
     /// Performs the TLS handshake on a connected stream, by the deadline. The server must present a
@@ -112,7 +112,7 @@ impl TlsStream {
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Session { tls, unsent } = &mut *self.session.lock();
         if *unsent == 0 {
-            *unsent = tls.writer().write(bytes.get(..RECORD_BYTES).unwrap_or(bytes))?;
+            *unsent = tls.writer().write(bytes.get(..TLS_RECORD_BYTES).unwrap_or(bytes))?;
         }
         while tls.wants_write() {
             if tls.write_tls(&mut &self.stream)? == 0 {

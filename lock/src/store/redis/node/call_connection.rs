@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::ops::operation::Script;
 use crate::ops::value::{ServerTime, Value};
-use crate::store::owed::Owed;
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::waiting_call::{CallReply, NoReply, WaitingCall};
+use crate::store::unread::UnreadReleases;
 
 /// A connection for calls.
 ///
@@ -25,8 +25,8 @@ pub(crate) struct CallConnection {
     requests: Vec<u8>,
     pending: VecDeque<Pending>,
     /// Number of pending replies that no thread waits for, and the bytes of their requests.
-    owed: usize,
-    owed_bytes: usize,
+    unread: usize,
+    unread_bytes: usize,
     /// The callers' generation when the connection was made.
     pub(crate) callers_generation: u64,
     /// Time of the last use by a call.
@@ -46,15 +46,15 @@ enum Caller {
     /// The thread that owns the connection.
     Own,
     Waiting(Arc<WaitingCall>),
-    Owed(OwedRequest),
+    Unread(UnreadRequest),
     /// No receiver: the caller has given up.
     Nobody,
 }
 
 /// A request whose reply no thread waits for.
 #[derive(Debug)]
-pub(crate) struct OwedRequest {
-    pub(crate) owed: Owed,
+pub(crate) struct UnreadRequest {
+    pub(crate) unread: UnreadReleases,
     pub(crate) script: Option<&'static Script>,
     pub(crate) not_after: ServerTime,
     /// Length of the request.
@@ -63,9 +63,9 @@ pub(crate) struct OwedRequest {
     pub(crate) key: u64,
 }
 
-/// The answer to an [`OwedRequest`] that was not sent before `sent_at`.
-pub(crate) struct OwedAnswer {
-    pub(crate) request: OwedRequest,
+/// The answer to an [`UnreadRequest`] that was not sent before `sent_at`.
+pub(crate) struct UnreadAnswer {
+    pub(crate) request: UnreadRequest,
     pub(crate) sent_at: Instant,
     pub(crate) answer: Result<CallReply, Broken>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct OwedAnswer {
 #[derive(Default)]
 pub(crate) struct Deliveries {
     to_wake: Vec<Arc<WaitingCall>>,
-    pub(crate) owed: Vec<OwedAnswer>,
+    pub(crate) unread: Vec<UnreadAnswer>,
 }
 
 /// Largest number of unanswered requests when a reply is left unread, and of bytes of requests with
@@ -83,14 +83,14 @@ pub(crate) struct Deliveries {
 /// When a process ends, the system resets a connection with unread data, and discards unsent bytes.
 /// With eight small requests all bytes were already sent; with sixteen, behind a stopped server,
 /// some were not.
-const MAX_OWED: usize = 8;
+const MAX_UNREAD: usize = 8;
 /// Over TLS, a server runs the requests of a record before reading the next record, and discards
 /// the rest if a reply cannot be sent.
-const MAX_OWED_TLS: usize = 1;
-const MAX_OWED_BYTES: usize = 8 * 1024;
+const MAX_UNREAD_TLS: usize = 1;
+const MAX_UNREAD_BYTES: usize = 8 * 1024;
 
 /// Memory for requests that an idle connection retains.
-const KEPT_BYTES: usize = 16 * 1024;
+const RETAINED_BYTES: usize = 16 * 1024;
 
 /// Idle time after which no reply is left unread. A firewall forgets an idle connection without a
 /// sign, mostly after minutes, and the request would be lost unnoticed.
@@ -111,8 +111,8 @@ impl CallConnection {
             connection,
             requests: Vec::new(),
             pending: VecDeque::new(),
-            owed: 0,
-            owed_bytes: 0,
+            unread: 0,
+            unread_bytes: 0,
             callers_generation,
             used_at: now,
         }
@@ -131,24 +131,23 @@ impl CallConnection {
         &mut self.connection
     }
 
-    /// Whether the reply to a request about `key` is owed.
-    pub(crate) fn owes(&self, key: u64) -> bool {
-        self.owed > 0
-            && self
-                .pending
-                .iter()
-                .any(|pending| matches!(&pending.caller, Caller::Owed(owed) if owed.key == key))
+    /// Whether the reply to a request about `key` is unread.
+    pub(crate) fn has_unread_about(&self, key: u64) -> bool {
+        self.unread > 0
+            && self.pending.iter().any(
+                |pending| matches!(&pending.caller, Caller::Unread(unread) if unread.key == key),
+            )
     }
 
-    pub(crate) fn has_owed(&self) -> bool {
-        self.owed > 0
+    pub(crate) fn has_unread(&self) -> bool {
+        self.unread > 0
     }
 
     /// Whether the reply to another request of `bytes` may be left unread.
-    pub(crate) fn may_owe(&self, bytes: usize, now: Instant) -> bool {
-        let most = if self.connection.is_tls() { MAX_OWED_TLS } else { MAX_OWED };
+    pub(crate) fn may_leave_unread(&self, bytes: usize, now: Instant) -> bool {
+        let most = if self.connection.is_tls() { MAX_UNREAD_TLS } else { MAX_UNREAD };
         self.pending.len() < most
-            && self.owed_bytes + bytes <= MAX_OWED_BYTES
+            && self.unread_bytes + bytes <= MAX_UNREAD_BYTES
             && now.saturating_duration_since(self.used_at) <= MAX_IDLE
     }
 
@@ -175,7 +174,7 @@ impl CallConnection {
     pub(crate) fn write(&mut self, deadline: &mut Deadline) -> Result<(), (usize, io::Error)> {
         let written = self.connection.send_counted(&self.requests, deadline);
         self.requests.clear();
-        self.requests.shrink_to(KEPT_BYTES);
+        self.requests.shrink_to(RETAINED_BYTES);
         written
     }
 
@@ -187,10 +186,10 @@ impl CallConnection {
         self.pending.push_back(Pending { caller: Caller::Waiting(waiter), sent_at });
     }
 
-    pub(crate) fn expect_owed(&mut self, request: OwedRequest, sent_at: Instant) {
-        self.owed += 1;
-        self.owed_bytes += request.bytes;
-        self.pending.push_back(Pending { caller: Caller::Owed(request), sent_at });
+    pub(crate) fn expect_unread(&mut self, request: UnreadRequest, sent_at: Instant) {
+        self.unread += 1;
+        self.unread_bytes += request.bytes;
+        self.pending.push_back(Pending { caller: Caller::Unread(request), sent_at });
     }
 
     /// Waits for a reply, and takes all replies that have arrived. Returns the reply to the owning
@@ -226,11 +225,11 @@ impl CallConnection {
         match caller {
             Caller::Own => return Ok(Some(reply)),
             Caller::Waiting(waiter) => deliveries.finish(waiter, Ok(answer(reply))),
-            Caller::Owed(request) => {
-                self.owed -= 1;
-                self.owed_bytes -= request.bytes;
+            Caller::Unread(request) => {
+                self.unread -= 1;
+                self.unread_bytes -= request.bytes;
                 let answer = Ok(answer(reply));
-                deliveries.owed.push(OwedAnswer { request, sent_at, answer });
+                deliveries.unread.push(UnreadAnswer { request, sent_at, answer });
             }
             Caller::Nobody => {}
         }
@@ -278,9 +277,9 @@ impl CallConnection {
                 Caller::Waiting(waiter) => {
                     deliveries.finish(waiter, Err(NoReply::Broken(broken())));
                 }
-                Caller::Owed(request) => {
+                Caller::Unread(request) => {
                     let answer = Err(broken());
-                    deliveries.owed.push(OwedAnswer { request, sent_at, answer });
+                    deliveries.unread.push(UnreadAnswer { request, sent_at, answer });
                 }
                 Caller::Own | Caller::Nobody => {}
             }

@@ -234,11 +234,11 @@ impl<'a> SentinelWatcher<'a> {
     /// Queries a sentinel for the master. Returns whether the sentinel answered.
     fn ask(&mut self, sentinel: &Sentinel) -> bool {
         let index = self.connections.iter().position(|(address, _)| *address == sentinel.address);
-        let kept = index.map(|index| self.connections.swap_remove(index).1);
-        let was_kept = kept.is_some();
+        let retained = index.map(|index| self.connections.swap_remove(index).1);
+        let was_retained = retained.is_some();
         let sentinels = &self.master.sentinels;
-        let mut answer = sentinels.query(sentinel, kept, &mut Deadline::after(TIMEOUT));
-        if answer.is_err() && was_kept {
+        let mut answer = sentinels.query(sentinel, retained, &mut Deadline::after(TIMEOUT));
+        if answer.is_err() && was_retained {
             // The idle connection may have been closed.
             answer = sentinels.query(sentinel, None, &mut Deadline::after(TIMEOUT));
         }

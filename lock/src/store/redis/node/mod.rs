@@ -1,7 +1,7 @@
 //! A server's connections: for calls, for the pipeline, and for the subscription.
 
 pub(crate) mod call_connection;
-pub(crate) mod calls;
+pub(crate) mod call_pool;
 pub(crate) mod failover_watcher;
 pub(crate) mod info;
 pub(crate) mod node;

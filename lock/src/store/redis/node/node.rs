@@ -13,12 +13,11 @@ use crate::ops::{AnyOperation, Grants, IsGrant};
 use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::owed::Owed;
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
-use crate::store::redis::node::call_connection::OwedRequest;
-use crate::store::redis::node::calls::{Calls, Taken, hash_of};
+use crate::store::redis::node::call_connection::UnreadRequest;
+use crate::store::redis::node::call_pool::{CallPool, Taken, hash_of};
 use crate::store::redis::node::failover_watcher::FailoverWatcher;
 use crate::store::redis::node::info::{self, Info};
 use crate::store::redis::node::pipeline::Pipeline;
@@ -34,14 +33,15 @@ use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::MasterEndpoint;
 use crate::store::shutdown::CallGeneration;
+use crate::store::unread::UnreadReleases;
 
 /// A server that executes operations: the only server, or a node of a cluster.
 pub(crate) struct Node {
     server: Arc<Server>,
-    calls: Arc<Calls>,
+    calls: Arc<CallPool>,
     /// Connections for operations that no other request may follow, and for renewals that a cluster
     /// redirects, which wait for no caller.
-    alone: Arc<Calls>,
+    alone: Arc<CallPool>,
     pipeline: Pipeline,
     subscriber: Subscriber,
     /// The watcher's thread ends when the node is dropped.
@@ -75,8 +75,8 @@ impl Node {
         let server = Arc::new(server);
         let limits = Limits { near: connections.unwrap_or(NEAR), far: connections.unwrap_or(FAR) };
         Self {
-            calls: Calls::new(Arc::clone(&server), limits),
-            alone: Calls::new(Arc::clone(&server), Limits { near: limits.far, ..limits }),
+            calls: CallPool::new(Arc::clone(&server), limits),
+            alone: CallPool::new(Arc::clone(&server), Limits { near: limits.far, ..limits }),
             pipeline: Pipeline::new(Arc::clone(&server)),
             subscriber: Subscriber::new(Arc::clone(&server), redirects),
             server,
@@ -244,7 +244,7 @@ impl Node {
         self.server.connections.load(Ordering::Relaxed)
     }
 
-    /// See [`Calls::close_unused`].
+    /// See [`CallPool::close_unused`].
     pub(crate) fn close_unused(&self) -> bool {
         // Both, without a short circuit.
         let (calls, alone) = (self.calls.close_unused(), self.alone.close_unused());
@@ -346,9 +346,9 @@ impl Node {
     }
 
     /// Sends a release without waiting for the reply, and returns once the release is written. The
-    /// next reader of the connection puts the reply into the server's `OwedReplies`. `None` if
-    /// nothing was sent: no idle connection may owe another reply, or all were idle for so long
-    /// that they may have been closed unnoticed.
+    /// next reader of the connection puts the reply into the server's `ReleaseReplies`. `None` if
+    /// nothing was sent: no idle connection may leave another reply unread, or all were idle for so
+    /// long that they may have been closed unnoticed.
     ///
     /// Nobody needs the reply to a dropped guard's release, unless the release failed. Without the
     /// wait, an uncontended lock and drop takes a tenth less time on one core, and half with a core
@@ -357,7 +357,7 @@ impl Node {
     pub(crate) fn send_unread(
         &self,
         operation: &AnyOperation<'_>,
-        owed: Owed,
+        unread: UnreadReleases,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
     ) -> Option<()> {
@@ -369,14 +369,14 @@ impl Node {
         let request = operation.request();
         let key = hash_of(request.keys.first().map_or("", |key| key.as_ref()));
         let (script, bytes) = (request.script_sent(), packed.len());
-        let request = OwedRequest { owed, script, not_after, bytes, key };
+        let request = UnreadRequest { unread, script, not_after, bytes, key };
         self.calls.send_unread(&packed, request, deadline, call_generation).ok()
     }
 
     /// Reads the unread replies that have arrived, without waiting. Returns whether some are still
     /// missing.
     pub(crate) fn read_unread(&self) -> bool {
-        self.calls.read_owed(self.server.command_timeout)
+        self.calls.read_unread(self.server.command_timeout)
     }
 
     /// The failure of an operation refused on a connection of `generation`.
@@ -545,8 +545,8 @@ mod tests {
     use crate::ops::Untyped;
     use crate::ops::by_kind::HoldId;
     use crate::store::listener::NoListener;
-    use crate::store::owed::OwedReply;
     use crate::store::redis::address::url::Peer;
+    use crate::store::unread::ReleaseReply;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -566,18 +566,18 @@ mod tests {
             let (name, owner) = (LockName::parse("a").unwrap(), ClientId::random().next_owner());
             let release = HoldId { kind: Kind::Reentrant, name, owner }.release();
             let begun = SystemClock.now();
-            let owed = Owed { releases: vec![ReleaseNo(1)], sent_at: begun };
+            let unread = UnreadReleases { releases: vec![ReleaseNo(1)], sent_at: begun };
             let (mut deadline, generation) = (Deadline::after(TIMEOUT), CallGeneration(0));
-            node.send_unread(&Untyped(&*release), owed, &mut deadline, generation).unwrap();
+            node.send_unread(&Untyped(&*release), unread, &mut deadline, generation).unwrap();
             if !hangs {
                 wait_until("it is answered", TIMEOUT, || server.command_calls("eval") > 0);
             }
             let begun = SystemClock.now();
             node.close();
             let took = SystemClock.now() - begun;
-            let replies = node.server().owed_replies().take();
-            let [OwedReply { owed, reply }] = &*replies else { panic!("{replies:?}") };
-            assert_eq!((&*owed.releases, reply.is_ok()), (&[ReleaseNo(1)][..], !hangs));
+            let replies = node.server().release_replies().take();
+            let [ReleaseReply { unread, reply }] = &*replies else { panic!("{replies:?}") };
+            assert_eq!((&*unread.releases, reply.is_ok()), (&[ReleaseNo(1)][..], !hangs));
             assert!(took < TIMEOUT / 2, "{took:?}");
             server.resume();
         }

@@ -83,12 +83,13 @@ impl Pipeline {
 
     /// Connects if there is no connection, or if the server has closed the connection.
     pub(crate) fn ensure_connected(&self, timeout: Duration) -> Result<(), Failure> {
-        let mut kept = self.connection.lock();
-        let is_usable =
-            |kept: &Connection| self.server.is_current(kept.generation) && kept.is_open();
-        if !kept.as_ref().is_some_and(is_usable) {
-            *kept = None;
-            *kept = Some(self.connect(&mut Deadline::after(timeout))?);
+        let mut retained = self.connection.lock();
+        let is_usable = |retained: &Connection| {
+            self.server.is_current(retained.generation) && retained.is_open()
+        };
+        if !retained.as_ref().is_some_and(is_usable) {
+            *retained = None;
+            *retained = Some(self.connect(&mut Deadline::after(timeout))?);
         }
         Ok(())
     }
@@ -102,8 +103,8 @@ impl Pipeline {
         if !self.is_new.load(Ordering::Relaxed) || timeouts >= MAX_INFO_TIMEOUTS {
             return None;
         }
-        let mut kept = self.connection.lock();
-        let mut connection = kept.take()?;
+        let mut retained = self.connection.lock();
+        let mut connection = retained.take()?;
         self.is_new.store(false, Ordering::Relaxed);
         let connections = self.server.connections.load(Ordering::Relaxed);
         match connection.call(&info::command(), &mut Deadline::after(timeout)) {
@@ -112,7 +113,7 @@ impl Pipeline {
                 self.info_timeouts.store(0, Ordering::Relaxed);
                 let was_restarted = self.server.learn_run_id(&info, connection.generation);
                 self.server.learn_info(&info, connections);
-                *kept = Some(connection);
+                *retained = Some(connection);
                 Some((info, was_restarted))
             }
             Err(broken) => {
@@ -135,14 +136,15 @@ impl Pipeline {
         source: &mut S,
         redirected: Option<&mut Redirected<S>>,
     ) -> Result<(), Failure> {
-        let mut kept = self.connection.lock();
+        let mut retained = self.connection.lock();
         // The connection is put back only after every reply was read. If `source` panics before,
         // the connection is closed: a late reply would be read as the reply to a later operation.
-        let mut connection = kept.take().filter(|kept| self.server.is_current(kept.generation));
+        let mut connection =
+            retained.take().filter(|retained| self.server.is_current(retained.generation));
         let mut window = Window { in_flight: VecDeque::new(), resends: Vec::new() };
         let ended = self.exchange(source, &mut connection, &mut window, redirected);
         match &ended {
-            Ok(()) => *kept = connection,
+            Ok(()) => *retained = connection,
             Err(failure) => window.fail(source, failure),
         }
         ended

@@ -16,8 +16,8 @@ const MAX_UNUSED: Duration = Duration::from_secs(60);
 
 /// Whether a connection, last used at `used_at`, is no longer needed. A connection that owes
 /// replies is needed.
-pub(crate) fn is_needless(used_at: Instant, has_owed: bool, now: Instant) -> bool {
-    now.saturating_duration_since(used_at) > MAX_UNUSED && !has_owed
+pub(crate) fn is_needless(used_at: Instant, has_unread: bool, now: Instant) -> bool {
+    now.saturating_duration_since(used_at) > MAX_UNUSED && !has_unread
 }
 
 /// Largest number of connections, to a near and to a far server.
@@ -242,7 +242,7 @@ mod tests {
 
     /// Connections and waiters are numbers, and grow.
     #[derive(Debug)]
-    struct World {
+    struct CheckedPool {
         pool: Pool<u32, u32>,
         /// The idle connections, by the moment of their return.
         idle: BTreeMap<u32, u32>,
@@ -253,7 +253,7 @@ mod tests {
         last_number: u32,
     }
 
-    impl World {
+    impl CheckedPool {
         fn new() -> Self {
             Self {
                 pool: Pool::new(LIMITS),
@@ -484,12 +484,12 @@ mod tests {
     proptest! {
         #[test]
         fn a_pool_agrees_with_a_model_after_any_steps(steps in steps()) {
-            let mut world = World::new();
+            let mut checked = CheckedPool::new();
             for step in steps {
-                world.run(step);
-                world.check();
+                checked.run(step);
+                checked.check();
             }
-            world.end();
+            checked.end();
         }
     }
 
@@ -576,7 +576,7 @@ mod tests {
         pool
     }
 
-    /// A call takes a connection and puts it back, as `Calls` does. Whether another was closed.
+    /// A call takes a connection and puts it back, as `CallPool` does. Whether another was closed.
     fn call(pool: &mut Pool<Used, ()>, now: Instant) -> bool {
         let mut connection = pool.take(|_| false).unwrap();
         connection.at = now;

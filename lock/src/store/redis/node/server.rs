@@ -16,7 +16,6 @@ use crate::ops::operation::Script;
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::owed::OwedReplies;
 use crate::store::redis::address::credentials::Credentials;
 use crate::store::redis::address::url::{Access, Address, Peer};
 use crate::store::redis::net::connection::{Broken, Connection};
@@ -33,6 +32,7 @@ use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::{Master, MasterChange, MasterEndpoint};
 use crate::store::redis::sentinel::report::MasterReport;
+use crate::store::unread::ReleaseReplies;
 
 /// Pauses between attempts to connect to an unreachable master.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -53,7 +53,7 @@ pub(crate) struct Server {
     pub(crate) channels: Channels,
     pub(crate) command_timeout: Duration,
     listener: Weak<dyn Listener>,
-    owed_replies: Arc<OwedReplies>,
+    release_replies: Arc<ReleaseReplies>,
     /// Number of connections made. Relaxed: a statistic.
     pub(crate) connections: AtomicU64,
     /// Whether the server is known to run scripts. Relaxed: an outdated `false` costs one more
@@ -88,7 +88,7 @@ impl Server {
         command_timeout: Duration,
         channels: Channels,
         listener: Weak<dyn Listener>,
-        owed_replies: Arc<OwedReplies>,
+        release_replies: Arc<ReleaseReplies>,
     ) -> Self {
         Self {
             endpoint,
@@ -100,7 +100,7 @@ impl Server {
             channels,
             command_timeout,
             listener,
-            owed_replies,
+            release_replies,
             connections: AtomicU64::new(0),
             runs_scripts: AtomicBool::new(false),
             refuses_names: AtomicBool::new(false),
@@ -125,8 +125,8 @@ impl Server {
     }
 
     /// The destination of replies that no thread waits for.
-    pub(crate) fn owed_replies(&self) -> &OwedReplies {
-        &self.owed_replies
+    pub(crate) fn release_replies(&self) -> &ReleaseReplies {
+        &self.release_replies
     }
 
     /// The parts that learn from a reply: the clock and the listener.

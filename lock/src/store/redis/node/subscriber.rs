@@ -31,8 +31,8 @@ use crate::store::redis::node::nonblocking_writer::NonblockingWriter;
 use crate::store::redis::node::outbox::{Outbox, SentCommand, UnexpectedReply};
 use crate::store::redis::node::server::Server;
 use crate::store::redis::resp::decode::Decoder;
+use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::redis::resp::redirect::Redirection;
-use crate::store::redis::resp::slot::slot_of;
 use crate::store::redis::sentinel::master::Master;
 
 /// Receives the redirections of a cluster's subscriptions.
@@ -302,7 +302,7 @@ impl SubscriberShared {
                 (
                     SentCommand::Subscribe(name) | SentCommand::Unsubscribe(name),
                     Redirection::Moved { slot, .. },
-                ) => slot_of(name) == *slot,
+                ) => hash_slot_of(name) == *slot,
                 (_, Redirection::Ask { .. }) => true,
             };
             // No command matches if the error is for an UNSUBSCRIBE of a channel that the server

@@ -39,11 +39,11 @@ pub(crate) enum Wanted {
 
 /// State of a waiting call.
 #[derive(Debug)]
-pub(crate) enum Slot {
+pub(crate) enum CallState {
     /// In the queue. A call that gives up is not sent.
     Queued(Wanted),
     /// The call has a connection, and writes for the queue.
-    Leads(Box<CallConnection>, Wanted),
+    Writes(Box<CallConnection>, Wanted),
     /// Another thread writes or reads. A call that gives up may run.
     InBatch,
     /// The call has the connection of the reply, and reads.
@@ -55,42 +55,42 @@ pub(crate) enum Slot {
 
 #[derive(Debug)]
 pub(crate) struct WaitingCall {
-    slot: Mutex<Slot>,
+    state: Mutex<CallState>,
     changed: Condvar,
 }
 
 impl WaitingCall {
     pub(crate) fn new(wanted: Wanted) -> Arc<Self> {
-        Arc::new(Self { slot: Mutex::new(Slot::Queued(wanted)), changed: Condvar::new() })
+        Arc::new(Self { state: Mutex::new(CallState::Queued(wanted)), changed: Condvar::new() })
     }
 
     /// Waits until the call has a connection or an outcome. After the deadline, returns the
-    /// unchanged slot, `Queued` or `InBatch`.
-    pub(crate) fn wait(&self, deadline: &mut Deadline) -> Slot {
-        let mut slot = self.slot.lock();
+    /// unchanged state, `Queued` or `InBatch`.
+    pub(crate) fn wait(&self, deadline: &mut Deadline) -> CallState {
+        let mut state = self.state.lock();
         loop {
-            if matches!(*slot, Slot::Queued(_) | Slot::InBatch)
+            if matches!(*state, CallState::Queued(_) | CallState::InBatch)
                 && let Ok(left) = deadline.left()
             {
-                self.changed.wait_for(&mut slot, left);
+                self.changed.wait_for(&mut state, left);
                 deadline.refresh();
             } else {
-                return mem::replace(&mut *slot, Slot::Gone);
+                return mem::replace(&mut *state, CallState::Gone);
             }
         }
     }
 
     /// Gives the connection to the call, which writes for the queue once [woken](Self::wake).
     /// Returns the connection if the call is not in the queue.
-    pub(crate) fn lead(&self, connection: Box<CallConnection>) -> Result<(), Box<CallConnection>> {
-        let mut slot = self.slot.lock();
-        match mem::replace(&mut *slot, Slot::Gone) {
-            Slot::Queued(wanted) => {
-                *slot = Slot::Leads(connection, wanted);
+    pub(crate) fn write(&self, connection: Box<CallConnection>) -> Result<(), Box<CallConnection>> {
+        let mut state = self.state.lock();
+        match mem::replace(&mut *state, CallState::Gone) {
+            CallState::Queued(wanted) => {
+                *state = CallState::Writes(connection, wanted);
                 Ok(())
             }
             other => {
-                *slot = other;
+                *state = other;
                 Err(connection)
             }
         }
@@ -98,19 +98,19 @@ impl WaitingCall {
 
     /// Whether the call may be sent together with other calls.
     pub(crate) fn may_join(&self) -> bool {
-        !matches!(*self.slot.lock(), Slot::Queued(Wanted::Alone))
+        !matches!(*self.state.lock(), CallState::Queued(Wanted::Alone))
     }
 
     /// Takes the request, for another thread to write. `None` if the call has left the queue.
     pub(crate) fn join(&self) -> Option<Vec<u8>> {
-        let mut slot = self.slot.lock();
-        match mem::replace(&mut *slot, Slot::Gone) {
-            Slot::Queued(Wanted::Call(request)) => {
-                *slot = Slot::InBatch;
+        let mut state = self.state.lock();
+        match mem::replace(&mut *state, CallState::Gone) {
+            CallState::Queued(Wanted::Call(request)) => {
+                *state = CallState::InBatch;
                 Some(request)
             }
             other => {
-                *slot = other;
+                *state = other;
                 None
             }
         }
@@ -119,27 +119,27 @@ impl WaitingCall {
     /// Gives the connection to the call, which reads from now on. Returns the connection if the
     /// call has left.
     pub(crate) fn read(&self, connection: Box<CallConnection>) -> Result<(), Box<CallConnection>> {
-        let mut slot = self.slot.lock();
-        if matches!(*slot, Slot::Gone) {
+        let mut state = self.state.lock();
+        if matches!(*state, CallState::Gone) {
             return Err(connection);
         }
-        *slot = Slot::Reads(connection);
-        drop(slot);
+        *state = CallState::Reads(connection);
+        drop(state);
         self.changed.notify_one();
         Ok(())
     }
 
     /// Whether the thread still waits.
     pub(crate) fn is_there(&self) -> bool {
-        !matches!(*self.slot.lock(), Slot::Gone)
+        !matches!(*self.state.lock(), CallState::Gone)
     }
 
     /// Sets the outcome of the call. Returns whether to wake the thread.
     pub(crate) fn finish(&self, outcome: Outcome) -> bool {
-        let mut slot = self.slot.lock();
-        let is_there = !matches!(*slot, Slot::Gone);
+        let mut state = self.state.lock();
+        let is_there = !matches!(*state, CallState::Gone);
         if is_there {
-            *slot = Slot::Done(outcome);
+            *state = CallState::Done(outcome);
         }
         is_there
     }

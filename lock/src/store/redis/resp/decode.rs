@@ -55,7 +55,7 @@ impl Bounds {
 const MIN_BUFFER: usize = 2048;
 
 /// A larger buffer shrinks after its long reply.
-const MAX_KEPT_BUFFER: usize = 16 * 1024;
+const MAX_RETAINED_BUFFER: usize = 16 * 1024;
 
 /// The maximum length of an error's text. The errors of servers are shorter, unless they repeat a
 /// command or a name of up to 64 KiB. Errors and warnings live longer than replies.
@@ -214,7 +214,7 @@ impl Decoder {
 
     /// Frees the memory of a long reply.
     fn shrink(&mut self) {
-        if self.buffer.len() > MAX_KEPT_BUFFER && self.unused.len() <= MAX_KEPT_BUFFER / 2 {
+        if self.buffer.len() > MAX_RETAINED_BUFFER && self.unused.len() <= MAX_RETAINED_BUFFER / 2 {
             self.compact();
             self.buffer.truncate(self.unused.end.max(MIN_BUFFER));
             self.buffer.shrink_to_fit();
@@ -450,7 +450,7 @@ mod tests {
         let mut decoder = Decoder::new();
         decoder.set_bounds(Bounds::SLOTS);
         assert!(matches!(decoder.next(&mut reader), Ok(Value::Array(all)) if all.len() == 16_384));
-        assert!(decoder.buffer.capacity() <= MAX_KEPT_BUFFER, "{}", decoder.buffer.capacity());
+        assert!(decoder.buffer.capacity() <= MAX_RETAINED_BUFFER, "{}", decoder.buffer.capacity());
         assert_eq!(decoder.next(&mut reader).unwrap(), Value::Integer(7));
     }
 
@@ -462,7 +462,11 @@ mod tests {
             let (mut decoder, mut reader) =
                 (Decoder::new(), ShortReader(bytes.as_bytes(), at_once));
             assert!(matches!(decoder.next(&mut reader), Ok(Value::Text(_))));
-            assert!(decoder.buffer.capacity() <= MAX_KEPT_BUFFER, "{}", decoder.buffer.capacity());
+            assert!(
+                decoder.buffer.capacity() <= MAX_RETAINED_BUFFER,
+                "{}",
+                decoder.buffer.capacity()
+            );
             assert_eq!(decoder.next(&mut reader).unwrap(), Value::Integer(1));
         }
     }

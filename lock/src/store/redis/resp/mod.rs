@@ -2,6 +2,6 @@
 
 pub(crate) mod decode;
 pub(crate) mod encode;
+pub(crate) mod hash_slot;
 pub(crate) mod pubsub;
 pub(crate) mod redirect;
-pub(crate) mod slot;

@@ -1,7 +1,7 @@
 //! Redirections: a node names another node for a slot. A redirected command has not run.
 
 use crate::store::redis::address::url::Address;
-use crate::store::redis::resp::slot::SLOTS;
+use crate::store::redis::resp::hash_slot::SLOTS;
 
 /// The destination of a redirected command.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -120,14 +120,15 @@ impl Sentinels {
         decide(&reports, all.len(), known).map_err(|reason| self.failure(&reason))
     }
 
-    /// Queries one sentinel, on the connection `kept` or a new connection. Returns the connection.
+    /// Queries one sentinel, on the connection `retained` or a new connection. Returns the
+    /// connection.
     pub(crate) fn query(
         &self,
         sentinel: &Sentinel,
-        kept: Option<Connection>,
+        retained: Option<Connection>,
         deadline: &mut Deadline,
     ) -> Result<(MasterReport, Connection), Failure> {
-        let connection = kept.map_or_else(|| self.connect(sentinel, deadline), Ok);
+        let connection = retained.map_or_else(|| self.connect(sentinel, deadline), Ok);
         let result = connection.and_then(|mut connection| {
             let report = self.query_on(&mut connection, sentinel, deadline)?;
             Ok((report, connection))

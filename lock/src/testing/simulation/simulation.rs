@@ -42,7 +42,7 @@ const LOSS_NOTICED_WITHIN_IN_CLUSTER: Duration = Duration::from_millis(3600);
 /// How long a waiter that died keeps its place in a fair queue.
 const LIVENESS: Duration = Duration::from_secs(30);
 
-/// What the threads of a schedule want.
+/// What the threads of a run want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Plain,
@@ -56,7 +56,7 @@ enum Wanted {
 
 /// All clients, the network, and what the threads do at the moment.
 #[derive(Clone)]
-struct World(Arc<Shared>);
+struct Simulation(Arc<Shared>);
 
 struct Shared {
     net: Servers,
@@ -116,12 +116,12 @@ struct AttemptCounts {
     failed: Cell<u64>,
 }
 
-/// Runs one schedule, on one server.
+/// Makes one run, on one server.
 pub(crate) fn run(limits: Limits) {
     run_on(|| Servers(vec![Net::new(FIRST_PORT)]), limits, 0);
 }
 
-/// Runs one schedule, in a cluster of two nodes between which the slot of the lock moves.
+/// Makes one run, in a cluster of two nodes between which the slot of the lock moves.
 pub(crate) fn run_in_cluster(limits: Limits) {
     let cluster = || {
         let nets = [FIRST_PORT, FIRST_PORT + 1].map(Net::new);
@@ -160,31 +160,31 @@ fn run_on(servers: impl FnOnce() -> Servers, limits: Limits, moves: usize) {
         token: 0,
     };
     let shared = Shared { net, state: Mutex::new(state), wanted, has_faults: faults + moves > 0 };
-    let world = World(Arc::new(shared));
-    let watched = world.clone();
+    let simulation = Simulation(Arc::new(shared));
+    let watched = simulation.clone();
     watch(Rc::new(move || watched.check()));
-    let disturbed = world.clone();
+    let disturbed = simulation.clone();
     plan_faults(faults, move || {
         let pause = disturb(&disturbed.0.net.0, limits.clients);
         disturbed.state().pauses.extend(pause);
     });
-    let moved = world.clone();
+    let moved = simulation.clone();
     plan_faults(moves, move || move_slot(&moved.0.net.0));
     let clients = 1 + u8::try_from(below(limits.clients.into())).unwrap();
     let processes: Vec<_> = (0..clients)
         .map(|number| {
-            let world = world.clone();
-            thread::spawn(move || world.run_client(number, limits))
+            let simulation = simulation.clone();
+            thread::spawn(move || simulation.run_client(number, limits))
         })
         .collect();
     for process in processes {
         process.join().unwrap();
     }
-    let shared = &world.0;
+    let shared = &simulation.0;
     check_end(&shared.net.0, shared.has_faults, |_| !shared.net.losses().is_empty());
 }
 
-impl World {
+impl Simulation {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -296,7 +296,7 @@ impl World {
         let threads: Vec<_> = (0..threads)
             .map(|thread| {
                 let member = Member {
-                    world: self.clone(),
+                    simulation: self.clone(),
                     core: Arc::clone(&core),
                     client: number,
                     thread,
@@ -341,7 +341,7 @@ impl World {
 
 /// One thread of a client.
 struct Member {
-    world: World,
+    simulation: Simulation,
     core: Arc<ClientCore>,
     client: u8,
     thread: usize,
@@ -376,7 +376,7 @@ impl Inside {
 impl Member {
     fn ask(&self, ask: Ask, reads: bool) -> Result<Option<LockGuard>, Error> {
         let client = Client::new(Arc::clone(&self.core), Prefix::new(""));
-        match self.world.0.wanted {
+        match self.simulation.0.wanted {
             Wanted::Plain => ask.of(&client.lock(NAME)),
             Wanted::Cached(time) => ask.of(&client.lock(NAME).with_cache(time)),
             Wanted::Fair => ask.of(&client.fair_lock(NAME)),
@@ -393,18 +393,18 @@ impl Member {
     /// Wants the lock, and holds it for a while.
     fn acquire_and_release(&self) {
         sleep(one_of(&[0, 0, 1, 7, 60, 300]) * Duration::from_millis(1));
-        let reads = self.world.0.wanted == Wanted::ReadWrite && below(3) > 0;
+        let reads = self.simulation.0.wanted == Wanted::ReadWrite && below(3) > 0;
         let own = Competitor { client: self.client, thread: self.thread, reads };
-        self.world.state().competing.push(own);
+        self.simulation.state().competing.push(own);
         self.acquire_and_release_now(own);
-        let mut state = self.world.state();
+        let mut state = self.simulation.state();
         state.competing.retain(|other| *other != own);
         // Its release may be on its way, also that of an acquire without an answer.
         state.finished.push((own, SystemClock.now() + COMMAND_TIMEOUT));
     }
 
     fn acquire_and_release_now(&self, own: Competitor) {
-        let (begun, token) = (SystemClock.now(), self.world.state().token);
+        let (begun, token) = (SystemClock.now(), self.simulation.state().token);
         let waits = |ask| self.waiting(own.reads, || self.ask(ask, own.reads));
         let what = if own.reads { " to read" } else { "" };
         let (limit, result) = match below(8) {
@@ -438,17 +438,17 @@ impl Member {
             Err(error) => {
                 self.counts.failed.set(self.counts.failed.get() + 1);
                 // Where the time is too short for an answer, there is none.
-                let is_short = limit < self.world.0.net.latency() * 10 + SLACK;
+                let is_short = limit < self.simulation.0.net.latency() * 10 + SLACK;
                 // Nor where a waiter asks for the first time just before its deadline.
                 let is_cut_off = matches!(error, Error::OutcomeUnknown { .. })
                     && limit < UNLIMITED
-                    && self.world.0.net.latency() * 3 > SHORTEST_CALL;
-                assert!(self.world.0.has_faults || is_short || is_cut_off, "{error}");
+                    && self.simulation.0.net.latency() * 3 > SHORTEST_CALL;
+                assert!(self.simulation.0.has_faults || is_short || is_cut_off, "{error}");
                 return;
             }
         };
         self.counts.granted.set(self.counts.granted.get() + 1);
-        if self.world.0.wanted == Wanted::Fenced {
+        if self.simulation.0.wanted == Wanted::Fenced {
             self.check_token(&guard, token);
         }
         let reading = self.hold(&guard, begun);
@@ -462,14 +462,14 @@ impl Member {
 
     fn waiting<R>(&self, reads: bool, wait: impl FnOnce() -> R) -> R {
         let number = {
-            let mut state = self.world.state();
+            let mut state = self.simulation.state();
             state.drawn += 1;
             let (number, client) = (state.drawn, self.client);
             state.waiting.push(Waiting { number, client, reads, since: SystemClock.now() });
             number
         };
         let result = wait();
-        self.world.state().waiting.retain(|waiting| waiting.number != number);
+        self.simulation.state().waiting.retain(|waiting| waiting.number != number);
         result
     }
 
@@ -479,11 +479,11 @@ impl Member {
         let own = held.into_iter().find(|hold| hold.owner.to_string() == guard.owner());
         // Otherwise it is lost already.
         let Some(hold) = own else {
-            assert!(self.world.0.has_faults, "it was lost at once");
+            assert!(self.simulation.0.has_faults, "it was lost at once");
             return None;
         };
         let inside = {
-            let mut state = self.world.state();
+            let mut state = self.simulation.state();
             state.drawn += 1;
             let (number, client) = (state.drawn, self.client);
             // What was handed over was acquired for another thread.
@@ -492,14 +492,14 @@ impl Member {
             state.inside.push(inside.clone());
             inside
         };
-        self.world.check();
+        self.simulation.check();
         let nested = (below(5) == 0).then(|| self.nest(&inside)).flatten();
         sleep(one_of(&[0, 0, 0, 2, 2, 40, 700, 4500]) * Duration::from_millis(1));
-        self.world.check();
-        assert!(guard.is_held() || self.world.0.has_faults, "it was lost");
+        self.simulation.check();
+        assert!(guard.is_held() || self.simulation.0.has_faults, "it was lost");
         let stays = inside.hold.kind == Kind::Write && below(2) == 0;
         let nested = nested.filter(|(_, reads)| stays && *reads).map(|(guard, _)| guard);
-        self.world.state().inside.retain(|other| other.number != inside.number);
+        self.simulation.state().inside.retain(|other| other.number != inside.number);
         nested
     }
 
@@ -515,7 +515,7 @@ impl Member {
             }
             Ok(None) => &self.counts.refused,
             Err(error) => {
-                assert!(self.world.0.has_faults, "{error}");
+                assert!(self.simulation.0.has_faults, "{error}");
                 &self.counts.failed
             }
         };
@@ -536,13 +536,13 @@ impl Member {
         self.check_time("the release", begun, COMMAND_TIMEOUT * 2);
         if let Err(error) = released {
             self.note(|| format!("{error}"));
-            assert!(self.world.0.has_faults, "{error}");
+            assert!(self.simulation.0.has_faults, "{error}");
             let is_expected = match &error {
                 Error::Lost { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. } => {
                     true
                 }
                 // The keys of the lock are on two nodes, or one of them does not exist.
-                Error::Refused { code, .. } => code == "TRYAGAIN" && self.world.is_cluster(),
+                Error::Refused { code, .. } => code == "TRYAGAIN" && self.simulation.is_cluster(),
                 _ => false,
             };
             assert!(is_expected, "{error:?}");
@@ -552,9 +552,9 @@ impl Member {
     /// It has a larger token than every hold that was granted before it was asked for.
     fn check_token(&self, guard: &LockGuard, before: u64) {
         let token = guard.raw().token().unwrap_or(0);
-        let mut state = self.world.state();
+        let mut state = self.simulation.state();
         // What the server forgets, its clock replaces, unless that was set too.
-        let may_fall = self.world.0.net.losses().len() > 1;
+        let may_fall = self.simulation.0.net.losses().len() > 1;
         assert!(token > before || may_fall, "the token {token} came after {before}");
         state.token = state.token.max(token);
     }
@@ -563,9 +563,9 @@ impl Member {
     /// this one was: a short wait may end before the release of its last hold is there, or that of
     /// an acquire without an answer.
     fn check_refusal(&self, own: Competitor, limit: Duration, begun: Instant) {
-        let refused = self.world.0.net.refused(self.client);
-        let state = self.world.state();
-        let is_short = limit < self.world.0.net.latency() * 10 + SLACK;
+        let refused = self.simulation.0.net.refused(self.client);
+        let state = self.simulation.state();
+        let is_short = limit < self.simulation.0.net.latency() * 10 + SLACK;
         let is_own = |other: &Competitor| (other.client, other.thread) == (own.client, own.thread);
         let before = state
             .finished
@@ -577,15 +577,15 @@ impl Member {
         // That a thread of this client has the lock, the client knows by itself.
         let is_known = others.iter().any(|other| other.client == self.client);
         assert!(is_known || refused.is_some_and(|at| at >= begun), "the server did not say so");
-        let may_be_cached = matches!(self.world.0.wanted, Wanted::Cached(_));
-        let is_explained = !others.is_empty() || may_be_cached || self.world.0.has_faults;
+        let may_be_cached = matches!(self.simulation.0.wanted, Wanted::Cached(_));
+        let is_explained = !others.is_empty() || may_be_cached || self.simulation.0.has_faults;
         assert!(is_explained, "nobody else wants it");
     }
 
     /// A call ends in its time, beside that in which its process was paused.
     fn check_time(&self, what: &str, begun: Instant, limit: Duration) {
         let took = SystemClock.now().saturating_duration_since(begun);
-        let paused = paused(&self.world.state().pauses, self.client, begun);
+        let paused = paused(&self.simulation.state().pauses, self.client, begun);
         assert!(
             took <= limit + SLACK + paused,
             "{what} took {took:?}, and {limit:?} was the limit"

@@ -15,10 +15,10 @@ use crate::events::report::Warning;
 use crate::hold::long_waits::{NamedWaits, WRITE_INTERVAL};
 use crate::model::panics::catch_panic;
 use crate::model::sync::Mutex;
-use crate::ops::client_record::{WriteRecord, record_key, value_field};
+use crate::ops::client_record::{WriteClientRecord, client_record_key, value_field};
 use crate::store::{Failure, PipelineRequest, PipelineSource, ServerId};
 use crate::watchdog::context::Context;
-use crate::watchdog::pending_releases::PendingReleases;
+use crate::watchdog::shared_ledger::SharedLedger;
 use crate::watchdog::workers::Workers;
 
 /// The record's time to live on the server after a write.
@@ -36,10 +36,10 @@ const MAX_VALUES: usize = 64;
 const LAST_CALL: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
-pub(crate) struct RecordWriter {
+pub(crate) struct ClientRecordWriter {
     context: Arc<Context>,
     workers: Arc<Workers>,
-    releases: Arc<PendingReleases>,
+    releases: Arc<SharedLedger>,
     key: Arc<str>,
     schedule: Mutex<WriteSchedule>,
     /// Whether a waiter has woken the renewal threads for a write.
@@ -64,13 +64,13 @@ struct WriteSchedule {
     has_ended: bool,
 }
 
-impl RecordWriter {
+impl ClientRecordWriter {
     pub(crate) fn new(
         context: Arc<Context>,
         workers: Arc<Workers>,
-        releases: Arc<PendingReleases>,
+        releases: Arc<SharedLedger>,
     ) -> Self {
-        let key = record_key(&context.client.id);
+        let key = client_record_key(&context.client.id);
         Self {
             context,
             workers,
@@ -181,7 +181,7 @@ impl RecordWriter {
         let timeout = self.context.release_timeout();
         let timeout = if waits.is_some() { timeout.min(WAITS_TIMEOUT) } else { timeout };
         let field = waits.as_ref().map(|waits| waits.field.clone());
-        let operation = WriteRecord { waits: field, ..self.record(age, LIFETIME) };
+        let operation = WriteClientRecord { waits: field, ..self.record(age, LIFETIME) };
         self.send(server, operation, timeout, waits);
         if self.must_name_waits.load(Ordering::Relaxed) {
             return Some(now + WRITE_INTERVAL);
@@ -206,11 +206,11 @@ impl RecordWriter {
         self.context.store.server_of(&self.key)
     }
 
-    fn record(&self, age: Duration, lifetime: Duration) -> WriteRecord {
+    fn record(&self, age: Duration, lifetime: Duration) -> WriteClientRecord {
         let client = &self.context.client;
         let values = self.values.lock();
         let values = values.iter().map(|(owner, it)| (value_field(owner), Arc::clone(it)));
-        WriteRecord {
+        WriteClientRecord {
             key: Arc::clone(&self.key),
             label: Arc::clone(&client.label),
             process: process::id(),
@@ -225,7 +225,7 @@ impl RecordWriter {
     fn send(
         &self,
         server: ServerId,
-        operation: WriteRecord,
+        operation: WriteClientRecord,
         timeout: Duration,
         waits: Option<NamedWaits>,
     ) {
@@ -245,21 +245,21 @@ impl RecordWriter {
 
 /// One write of the record.
 struct RecordCall<'a> {
-    writer: &'a RecordWriter,
-    operation: Option<WriteRecord>,
+    writer: &'a ClientRecordWriter,
+    operation: Option<WriteClientRecord>,
     timeout: Duration,
     waits: Option<NamedWaits>,
 }
 
 impl PipelineSource for RecordCall<'_> {
-    type Operation = WriteRecord;
+    type Operation = WriteClientRecord;
     type Tag = ();
 
     fn max_in_flight(&self) -> usize {
         1
     }
 
-    fn next(&mut self) -> Option<PipelineRequest<WriteRecord, ()>> {
+    fn next(&mut self) -> Option<PipelineRequest<WriteClientRecord, ()>> {
         let operation = self.operation.take()?;
         Some(PipelineRequest { operation, tag: (), timeout: self.timeout })
     }

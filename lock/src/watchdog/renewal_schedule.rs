@@ -22,7 +22,7 @@ use crate::model::lease::Lease;
 
 /// The layout of renewals in time.
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct RenewalSchedule {
     /// The instant from which turns are counted.
     origin: Instant,
     tick: Duration,
@@ -38,7 +38,7 @@ pub(crate) enum Spreading {
     /// The hold may be one of many from the same moment, and gets a new place.
     Redistribute,
     /// The hold retains its place.
-    Keep,
+    Retain,
 }
 
 /// How many more holds of one turn may retain their places in the interval.
@@ -58,7 +58,7 @@ const MIN_TICKS: u32 = 5;
 /// The minimum number of groups of neighbours in one turn.
 const MIN_GROUPS: usize = 8;
 
-impl Schedule {
+impl RenewalSchedule {
     pub(crate) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
         Self { origin, tick, batch, spread: AtomicU64::new(0) }
     }
@@ -82,7 +82,7 @@ impl Schedule {
                 let together = self.neighbours(interval, held);
                 interval / 4 + self.next_part_of(interval / 4 * 3, together)
             }
-            Spreading::Redistribute | Spreading::Keep => interval,
+            Spreading::Redistribute | Spreading::Retain => interval,
         };
         let due = sent_at + wait;
         if held <= 1 {
@@ -109,7 +109,7 @@ impl Schedule {
         match quota.left.checked_sub(1) {
             Some(left) => {
                 quota.left = left;
-                Spreading::Keep
+                Spreading::Retain
             }
             None => Spreading::Redistribute,
         }
@@ -190,10 +190,10 @@ mod tests {
     /// scheduled for the `periods`th time.
     fn turns(count: usize, lease: Lease, periods: usize) -> BTreeMap<u128, usize> {
         let origin = origin();
-        let schedule = Schedule::new(origin, TICK, 25);
+        let schedule = RenewalSchedule::new(origin, TICK, 25);
         let mut sent: Vec<Instant> = vec![origin; count];
         for period in 0..periods {
-            let spreading = if period == 0 { Spreading::Redistribute } else { Spreading::Keep };
+            let spreading = if period == 0 { Spreading::Redistribute } else { Spreading::Retain };
             for sent_at in &mut sent {
                 *sent_at = schedule.renew_at(lease, *sent_at, count, spreading);
             }
@@ -210,7 +210,7 @@ mod tests {
             for millis in [3000, 30_000] {
                 let lease = lease(millis);
                 let interval = lease.renewal_interval(TICK);
-                let schedule = Schedule::new(origin(), TICK, 25);
+                let schedule = RenewalSchedule::new(origin(), TICK, 25);
                 let of_a_turn = schedule.turn(interval, count);
                 let average = count as u128 * of_a_turn.as_nanos() / interval.as_nanos();
                 let max = turns(count, lease, 2).into_values().max().unwrap();
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_single_hold_is_renewed_at_the_end_of_its_interval() {
         let origin = origin();
-        let schedule = Schedule::new(origin, TICK, 25);
+        let schedule = RenewalSchedule::new(origin, TICK, 25);
         let due = schedule.renew_at(lease(30_000), origin, 1, Spreading::Redistribute);
         assert_eq!(due - origin, Duration::from_millis(9980));
     }
@@ -230,12 +230,12 @@ mod tests {
     #[test]
     fn a_few_that_are_due_soon_after_each_other_are_batched() {
         let origin = origin();
-        let schedule = Schedule::new(origin, TICK, 25);
+        let schedule = RenewalSchedule::new(origin, TICK, 25);
         // A twentieth of the interval is 499 ms.
         let dues: Vec<Instant> = (0..20)
             .map(|number| {
                 let sent_at = origin + TICK * number;
-                schedule.renew_at(lease(30_000), sent_at, 20, Spreading::Keep)
+                schedule.renew_at(lease(30_000), sent_at, 20, Spreading::Retain)
             })
             .collect();
         assert!(dues.windows(2).all(|pair| pair[0] == pair[1]), "{dues:?}");
@@ -245,7 +245,7 @@ mod tests {
     fn among_many_a_script_of_neighbours_is_renewed_in_one_turn() {
         let origin = origin();
         for (held, together) in [(100, 1), (10_000, 6), (100_000, 25), (1_000_000, 25)] {
-            let schedule = Schedule::new(origin, TICK, 25);
+            let schedule = RenewalSchedule::new(origin, TICK, 25);
             let due = || schedule.renew_at(lease(30_000), origin, held, Spreading::Redistribute);
             let dues: Vec<Instant> = (0..together * 10).map(|_| due()).collect();
             let groups: Vec<usize> =
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     fn a_turn_starts_at_a_tick_however_many_are_held() {
         let origin = origin();
-        let schedule = Schedule::new(origin, TICK, 25);
+        let schedule = RenewalSchedule::new(origin, TICK, 25);
         for held in [2, 30, 700, 1300, 7000, 100_000] {
-            for spreading in [Spreading::Keep, Spreading::Redistribute] {
+            for spreading in [Spreading::Retain, Spreading::Redistribute] {
                 let sent_at = origin + Duration::from_micros(12_345_678);
                 let due = schedule.renew_at(lease(30_000), sent_at, held, spreading) - origin;
                 assert_eq!(due.as_nanos() % TICK.as_nanos(), 0, "of {held}: {due:?}");
@@ -270,14 +270,14 @@ mod tests {
     #[test]
     fn only_the_quota_of_a_turn_keeps_its_place() {
         let origin = origin();
-        let schedule = Schedule::new(origin, TICK, 25);
+        let schedule = RenewalSchedule::new(origin, TICK, 25);
         let mut quota = TurnQuota::default();
         for (held, max) in [(1, 25), (25, 25), (1000, 25), (10_000, 62), (100_000, 627)] {
             // Two turns one after the other, with an hour between them.
             for start in [origin, origin + Duration::from_secs(3600)] {
                 let kept = (0..1000)
                     .map(|_| schedule.spreading(lease(30_000), start, held, &mut quota))
-                    .filter(|spreading| *spreading == Spreading::Keep)
+                    .filter(|spreading| *spreading == Spreading::Retain)
                     .count();
                 assert_eq!(kept, max, "of {held}");
             }
@@ -294,8 +294,8 @@ mod tests {
         ) {
             let origin = origin();
             let (lease, sent_at) = (lease(millis), origin + Duration::from_nanos(after));
-            let schedule = Schedule::new(origin, TICK, 25);
-            let spreading = if redistribute { Spreading::Redistribute } else { Spreading::Keep };
+            let schedule = RenewalSchedule::new(origin, TICK, 25);
+            let spreading = if redistribute { Spreading::Redistribute } else { Spreading::Retain };
             let due = schedule.renew_at(lease, sent_at, held, spreading);
             prop_assert!(due >= sent_at);
             prop_assert!(due <= sent_at + lease.duration() / 3);

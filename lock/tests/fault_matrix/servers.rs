@@ -28,7 +28,7 @@ pub(crate) enum Endpoint {
 
 /// The servers themselves.
 #[derive(Debug)]
-pub(crate) enum World {
+pub(crate) enum Servers {
     Alone(Server),
     WithReplica {
         server: Server,
@@ -53,7 +53,7 @@ pub(crate) struct Proxies {
 pub(crate) const USER: &str = "matrix";
 pub(crate) const PASSWORD: &str = "secret";
 
-impl World {
+impl Servers {
     pub(crate) fn start(kind: Kind) -> Self {
         match kind {
             Kind::Alone => {

@@ -1,4 +1,4 @@
-//! A lock that threads of a client hand to each other, in many schedules.
+//! A lock that threads of a client hand to each other, in many interleavings.
 //!
 //! The client is the client of users, on a store in memory, with its renewal thread. In whichever
 //! order the threads run, two threads never hold the lock, each call returns, and in the end the
@@ -29,14 +29,14 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// A client whose threads want one lock.
 #[derive(Clone)]
-struct World {
+struct SharedClient {
     memory: Memory,
     core: Arc<ClientCore>,
     /// The holds of the threads that are inside.
     inside: Arc<std::sync::Mutex<Vec<Arc<Hold>>>>,
 }
 
-impl World {
+impl SharedClient {
     fn new(hand_over: HandOver) -> Self {
         let memory = Memory::with_clock(Arc::new(SystemClock));
         Self::beside(memory, Arc::default(), hand_over)
@@ -67,7 +67,7 @@ impl World {
         // Otherwise it is lost already.
         let Some(own) = own else { return };
         self.inside.lock().unwrap().push(Arc::clone(&own));
-        let _section = CriticalSection { world: self, own };
+        let _section = CriticalSection { setup: self, own };
         self.check();
         thread::yield_now();
         self.check();
@@ -94,22 +94,25 @@ impl World {
 
 /// Ends also by a panic.
 struct CriticalSection<'a> {
-    world: &'a World,
+    setup: &'a SharedClient,
     own: Arc<Hold>,
 }
 
 impl Drop for CriticalSection<'_> {
     fn drop(&mut self) {
-        let mut inside = self.world.inside.lock().unwrap();
+        let mut inside = self.setup.inside.lock().unwrap();
         if let Some(own) = inside.iter().position(|hold| Arc::ptr_eq(hold, &self.own)) {
             inside.remove(own);
         }
     }
 }
 
-fn spawn(world: &World, run: impl FnOnce(&World) + Send + 'static) -> thread::JoinHandle<()> {
-    let world = world.clone();
-    thread::spawn(move || run(&world))
+fn spawn(
+    setup: &SharedClient,
+    run: impl FnOnce(&SharedClient) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let setup = setup.clone();
+    thread::spawn(move || run(&setup))
 }
 
 fn join(threads: Vec<thread::JoinHandle<()>>) {
@@ -135,115 +138,115 @@ fn join_in_time(threads: Vec<thread::JoinHandle<()>>, step: Duration) {
     clock.join().unwrap();
 }
 
-/// Counts what has happened in all schedules of a test.
+/// Counts what has happened in all runs of a test.
 fn counter() -> (Arc<AtomicU64>, Arc<AtomicU64>) {
     let count = Arc::new(AtomicU64::new(0));
     (Arc::clone(&count), count)
 }
 
 /// By `SCHEDULE` only one is repeated, in which little happens.
-fn assert_many(count: &AtomicU64, schedules: usize) {
+fn assert_many(count: &AtomicU64, runs: usize) {
     let count = count.load(Ordering::SeqCst);
     let is_whole = std::env::var("SCHEDULE").is_err();
-    assert!(!is_whole || count > schedules as u64 / 10, "{count} in {schedules} schedules");
+    assert!(!is_whole || count > runs as u64 / 10, "{count} in {runs} runs");
 }
 
 #[test]
 fn each_waiter_gets_the_lock_by_hand_over_or_by_release() {
     let (counted, hand_overs) = counter();
-    let schedules = explore(5_000, move || {
-        let world = World::new(TWICE);
+    let runs = explore(5_000, move || {
+        let setup = SharedClient::new(TWICE);
         let threads = (0..4).map(|number| {
-            spawn(&world, move |world| {
+            spawn(&setup, move |setup| {
                 for round in 0..2 {
-                    let guard = world.lock().lock().unwrap();
-                    world.critical_section(&guard);
+                    let guard = setup.lock().lock().unwrap();
+                    setup.critical_section(&guard);
                     if (number + round) % 2 == 0 { guard.unlock().unwrap() } else { drop(guard) }
                 }
             })
         });
         join(threads.collect());
-        world.check_end();
-        counted.fetch_add(world.core.waits.hand_overs(), Ordering::SeqCst);
+        setup.check_end();
+        counted.fetch_add(setup.core.waits.hand_overs(), Ordering::SeqCst);
     });
-    assert_many(&hand_overs, schedules);
+    assert_many(&hand_overs, runs);
 }
 
-/// The lock, which stays with its client for longer than any schedule lasts.
-fn cached(world: &World) -> Lock {
-    world.lock().with_cache(MILLISECOND * 50)
+/// The lock, which stays with its client for longer than any run lasts.
+fn cached(setup: &SharedClient) -> Lock {
+    setup.lock().with_cache(MILLISECOND * 50)
 }
 
 #[test]
 fn threads_whose_lock_is_cached_all_go_on() {
     let (counted, hits) = counter();
-    let schedules = explore(5_000, move || {
-        let world = World::new(TWICE);
+    let runs = explore(5_000, move || {
+        let setup = SharedClient::new(TWICE);
         let threads = (0..4).map(|number| {
-            spawn(&world, move |world| {
+            spawn(&setup, move |setup| {
                 for _ in 0..2 {
                     // One thread leaves nothing behind, and one takes nothing that is cached.
                     let lock = match number {
-                        0 => world.lock(),
-                        1 => world.lock().with_lease(Duration::from_secs(30)),
-                        _ => cached(world),
+                        0 => setup.lock(),
+                        1 => setup.lock().with_lease(Duration::from_secs(30)),
+                        _ => cached(setup),
                     };
                     let guard = lock.lock().unwrap();
-                    world.critical_section(&guard);
+                    setup.critical_section(&guard);
                     drop(guard);
                 }
             })
         });
         join(threads.collect());
-        drop(world.lock().lock().unwrap());
-        world.check_end();
-        counted.fetch_add(world.core.holds.cache.stats().hits, Ordering::SeqCst);
+        drop(setup.lock().lock().unwrap());
+        setup.check_end();
+        counted.fetch_add(setup.core.holds.cache.stats().hits, Ordering::SeqCst);
     });
-    assert_many(&hits, schedules);
+    assert_many(&hits, runs);
 }
 
 #[test]
 fn a_client_that_is_told_releases_what_it_has_cached() {
     let (counted, revoked) = counter();
-    let schedules = explore(5_000, move || {
-        let world = World::new(TWICE);
-        let other = World::beside(world.memory.clone(), Arc::clone(&world.inside), TWICE);
-        for world in [&world, &other] {
+    let runs = explore(5_000, move || {
+        let setup = SharedClient::new(TWICE);
+        let other = SharedClient::beside(setup.memory.clone(), Arc::clone(&setup.inside), TWICE);
+        for setup in [&setup, &other] {
             // A client hears others from its first acquire on, and that may take a while.
-            drop(cached(world).lock().unwrap());
-            drop(world.lock().lock().unwrap());
-            assert!(world.core.waits.hears_requests());
+            drop(cached(setup).lock().unwrap());
+            drop(setup.lock().lock().unwrap());
+            assert!(setup.core.waits.hears_requests());
         }
         let threads = (0..4).map(|number| {
-            spawn(if number % 2 == 0 { &world } else { &other }, move |world| {
+            spawn(if number % 2 == 0 { &setup } else { &other }, move |setup| {
                 for _ in 0..2 {
-                    let guard = cached(world).lock().unwrap();
-                    world.critical_section(&guard);
+                    let guard = cached(setup).lock().unwrap();
+                    setup.critical_section(&guard);
                     drop(guard);
                 }
             })
         });
         join(threads.collect());
         // The other client has nothing cached after this.
-        drop(cached(&world).lock().unwrap());
-        drop(world.lock().lock().unwrap());
-        world.check_end();
+        drop(cached(&setup).lock().unwrap());
+        drop(setup.lock().lock().unwrap());
+        setup.check_end();
         other.check_end();
         counted.fetch_add(other.core.holds.cache.stats().revoked, Ordering::SeqCst);
     });
     // Time stands still, so a name that was asked for once is not cached again.
-    assert_many(&revoked, schedules / 100);
+    assert_many(&revoked, runs / 100);
 }
 
 #[test]
 fn nested_guards_and_guard_outliving_the_client_leave_no_state() {
     explore(2_000, || {
-        let world = World::new(TWICE);
+        let setup = SharedClient::new(TWICE);
         let threads = (0..3).map(|number| {
-            spawn(&world, move |world| {
-                let outer = world.lock().lock().unwrap();
-                let inner = (number > 0).then(|| world.lock().lock().unwrap());
-                world.critical_section(&outer);
+            spawn(&setup, move |setup| {
+                let outer = setup.lock().lock().unwrap();
+                let inner = (number > 0).then(|| setup.lock().lock().unwrap());
+                setup.critical_section(&outer);
                 // In any order.
                 if number == 1 {
                     drop(outer);
@@ -255,35 +258,35 @@ fn nested_guards_and_guard_outliving_the_client_leave_no_state() {
             })
         });
         join(threads.collect());
-        world.check_end();
-        let guard = world.lock().lock().unwrap();
-        let waiter = spawn(&world, |world| {
-            assert!(matches!(world.lock().lock(), Err(Error::Shutdown)));
+        setup.check_end();
+        let guard = setup.lock().lock().unwrap();
+        let waiter = spawn(&setup, |setup| {
+            assert!(matches!(setup.lock().lock(), Err(Error::Shutdown)));
         });
-        let (released, kept, unreleased) = world.core.shut_down(Duration::from_secs(1));
+        let (released, kept, unreleased) = setup.core.shut_down(Duration::from_secs(1));
         assert_eq!((released, kept, unreleased.len()), (1, 0, 0));
         join(vec![waiter]);
         drop(guard);
-        world.check_end();
+        setup.check_end();
     });
 }
 
 #[test]
 fn waiters_that_are_cancelled_leave_the_line_and_keep_nothing() {
     let (counted, cancelled) = counter();
-    let schedules = explore(3_000, move || {
-        let world = World::new(TWICE);
+    let runs = explore(3_000, move || {
+        let setup = SharedClient::new(TWICE);
         let (cancel, is_cancelled) = crossbeam_channel::bounded::<()>(0);
         let mut threads = Vec::new();
         for _ in 0..2 {
-            threads.push(spawn(&world, |world| {
-                let guard = world.lock().lock().unwrap();
-                world.critical_section(&guard);
+            threads.push(spawn(&setup, |setup| {
+                let guard = setup.lock().lock().unwrap();
+                setup.critical_section(&guard);
             }));
             let (is_cancelled, counted) = (is_cancelled.clone(), Arc::clone(&counted));
-            threads.push(spawn(&world, move |world| {
-                match world.lock().try_lock_with(Wait::forever().or_cancelled(&is_cancelled)) {
-                    Ok(guard) => world.critical_section(&guard.unwrap()),
+            threads.push(spawn(&setup, move |setup| {
+                match setup.lock().try_lock_with(Wait::forever().or_cancelled(&is_cancelled)) {
+                    Ok(guard) => setup.critical_section(&guard.unwrap()),
                     Err(Error::Cancelled { .. }) => {
                         counted.fetch_add(1, Ordering::SeqCst);
                     }
@@ -298,23 +301,23 @@ fn waiters_that_are_cancelled_leave_the_line_and_keep_nothing() {
             move_time(Duration::ZERO);
         }));
         join(threads);
-        world.check_end();
+        setup.check_end();
     });
-    assert_many(&cancelled, schedules);
+    assert_many(&cancelled, runs);
 }
 
 #[test]
 fn waiters_whose_time_is_over_leave_the_line_and_keep_nothing() {
     let (counted, timed_out) = counter();
-    let schedules = explore(2_000, move || {
+    let runs = explore(2_000, move || {
         let_time_move();
-        let world = World::new(TWICE);
+        let setup = SharedClient::new(TWICE);
         let mut threads = Vec::new();
         for limit in [0, 3, 10, 30] {
             let counted = Arc::clone(&counted);
-            threads.push(spawn(&world, move |world| {
-                match world.lock().try_lock_for(MILLISECOND * limit) {
-                    Ok(Some(guard)) => world.critical_section(&guard),
+            threads.push(spawn(&setup, move |setup| {
+                match setup.lock().try_lock_for(MILLISECOND * limit) {
+                    Ok(Some(guard)) => setup.critical_section(&guard),
                     // An error if it did not run long enough to get an answer, or if a thread that
                     // had begun a release before did not run long enough to send the release.
                     Ok(None)
@@ -328,25 +331,25 @@ fn waiters_whose_time_is_over_leave_the_line_and_keep_nothing() {
                 }
             }));
         }
-        threads.push(spawn(&world, |world| {
-            let guard = world.lock().lock().unwrap();
-            world.critical_section(&guard);
+        threads.push(spawn(&setup, |setup| {
+            let guard = setup.lock().lock().unwrap();
+            setup.critical_section(&guard);
         }));
         join_in_time(threads, MILLISECOND);
-        world.check_end();
+        setup.check_end();
     });
-    assert_many(&timed_out, schedules);
+    assert_many(&timed_out, runs);
 }
 
 #[test]
 fn a_thread_that_panics_inside_hands_the_lock_on() {
     explore(2_000, || {
-        let world = World::new(TWICE);
+        let setup = SharedClient::new(TWICE);
         let threads = (0..4).map(|number| {
-            spawn(&world, move |world| {
+            spawn(&setup, move |setup| {
                 let panics = AssertUnwindSafe(|| {
-                    let guard = world.lock().lock().unwrap();
-                    world.critical_section(&guard);
+                    let guard = setup.lock().lock().unwrap();
+                    setup.critical_section(&guard);
                     if number < 2 {
                         // Without a message: nobody prints it.
                         resume_unwind(Box::new(()));
@@ -356,23 +359,23 @@ fn a_thread_that_panics_inside_hands_the_lock_on() {
             })
         });
         join(threads.collect());
-        world.check_end();
+        setup.check_end();
     });
 }
 
 #[test]
 fn a_shutdown_ends_every_wait_and_releases_what_was_handed_over() {
     let (counted, refused) = counter();
-    let schedules = explore(3_000, move || {
-        let world = World::new(TWICE);
+    let runs = explore(3_000, move || {
+        let setup = SharedClient::new(TWICE);
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let counted = Arc::clone(&counted);
-                spawn(&world, move |world| {
+                spawn(&setup, move |setup| {
                     for _ in 0..2 {
-                        match world.lock().lock() {
+                        match setup.lock().lock() {
                             Ok(guard) => {
-                                world.critical_section(&guard);
+                                setup.critical_section(&guard);
                                 match guard.unlock() {
                                     Ok(()) | Err(Error::Lost { .. } | Error::Shutdown) => {}
                                     Err(error) => panic!("{error}"),
@@ -386,88 +389,88 @@ fn a_shutdown_ends_every_wait_and_releases_what_was_handed_over() {
             })
             .collect();
         // A thread may be about to release: that is told, and goes on.
-        world.core.shut_down(Duration::from_secs(1));
+        setup.core.shut_down(Duration::from_secs(1));
         join(threads);
-        world.check_end();
+        setup.check_end();
     });
-    assert_many(&refused, schedules);
+    assert_many(&refused, runs);
 }
 
 #[test]
 fn a_lost_hold_ends_the_cohort_and_the_next_takes_the_lock_anew() {
     let (counted, lost) = counter();
-    let schedules = explore(3_000, move || {
-        let world = World::new(TWICE);
+    let runs = explore(3_000, move || {
+        let setup = SharedClient::new(TWICE);
         let mut threads = Vec::new();
         for _ in 0..3 {
             let counted = Arc::clone(&counted);
-            threads.push(spawn(&world, move |world| visit_twice(world, &counted)));
+            threads.push(spawn(&setup, move |setup| visit_twice(setup, &counted)));
         }
         // As the ticker does after an unanswered renewal.
-        threads.push(spawn(&world, |world| {
+        threads.push(spawn(&setup, |setup| {
             thread::yield_now();
-            let held = world.core.holds.of_name(&LockName::parse("a").unwrap());
+            let held = setup.core.holds.of_name(&LockName::parse("a").unwrap());
             if let Some(hold) = held.first() {
-                world.core.watchdog.lose(hold, LostReason::ServerUnreachable);
+                setup.core.watchdog.lose(hold, LostReason::ServerUnreachable);
             }
         }));
         join(threads);
-        world.check_end();
+        setup.check_end();
     });
-    assert_many(&lost, schedules);
+    assert_many(&lost, runs);
 }
 
 #[test]
 fn a_single_try_after_a_loss_does_not_meet_the_lost_hold() {
     let (counted, lost) = counter();
-    let schedules = explore(3_000, move || {
-        let world = World::new(TWICE);
+    let runs = explore(3_000, move || {
+        let setup = SharedClient::new(TWICE);
         let counted = Arc::clone(&counted);
-        let guard = world.lock().lock().unwrap();
-        let held = world.core.holds.of_name(&LockName::parse("a").unwrap());
-        let ticker = spawn(&world, move |world| {
+        let guard = setup.lock().lock().unwrap();
+        let held = setup.core.holds.of_name(&LockName::parse("a").unwrap());
+        let ticker = spawn(&setup, move |setup| {
             held.iter().for_each(|hold| {
-                world.core.watchdog.lose(hold, LostReason::ServerUnreachable);
+                setup.core.watchdog.lose(hold, LostReason::ServerUnreachable);
             });
         });
         if guard.unlock().is_err() {
             counted.fetch_add(1, Ordering::SeqCst);
         }
-        drop(world.lock().try_lock().unwrap().expect("nobody else wants it"));
+        drop(setup.lock().try_lock().unwrap().expect("nobody else wants it"));
         join(vec![ticker]);
-        world.check_end();
+        setup.check_end();
     });
-    assert_many(&lost, schedules);
+    assert_many(&lost, runs);
 }
 
 #[test]
 fn a_forced_release_ends_the_cohort_and_forgets_nobody() {
     let (counted, lost) = counter();
-    let schedules = explore(3_000, move || {
-        let world = World::new(TWICE);
+    let runs = explore(3_000, move || {
+        let setup = SharedClient::new(TWICE);
         let mut threads = Vec::new();
         for _ in 0..3 {
             let counted = Arc::clone(&counted);
-            threads.push(spawn(&world, move |world| {
+            threads.push(spawn(&setup, move |setup| {
                 // What it finds inside is its own: exclusion is not promised here.
-                let world = World { inside: Arc::default(), ..world.clone() };
-                visit_twice(&world, &counted);
+                let setup = SharedClient { inside: Arc::default(), ..setup.clone() };
+                visit_twice(&setup, &counted);
             }));
         }
-        threads.push(spawn(&world, |world| {
+        threads.push(spawn(&setup, |setup| {
             thread::yield_now();
-            world.lock().force_unlock().unwrap();
+            setup.lock().force_unlock().unwrap();
         }));
         join(threads);
-        world.check_end();
+        setup.check_end();
     });
-    assert_many(&lost, schedules);
+    assert_many(&lost, runs);
 }
 
-fn visit_twice(world: &World, lost: &AtomicU64) {
+fn visit_twice(setup: &SharedClient, lost: &AtomicU64) {
     for _ in 0..2 {
-        let guard = world.lock().lock().unwrap();
-        world.critical_section(&guard);
+        let guard = setup.lock().lock().unwrap();
+        setup.critical_section(&guard);
         match guard.unlock() {
             Ok(()) => {}
             Err(Error::Lost { .. }) => drop(lost.fetch_add(1, Ordering::SeqCst)),
@@ -479,28 +482,28 @@ fn visit_twice(world: &World, lost: &AtomicU64) {
 #[test]
 fn two_clients_take_turns_and_nobody_is_forgotten() {
     let (counted, hand_overs) = counter();
-    let schedules = explore(3_000, move || {
-        let first = World::new(TWICE);
+    let runs = explore(3_000, move || {
+        let first = SharedClient::new(TWICE);
         let inside = Arc::clone(&first.inside);
-        let second = World::beside(first.memory.clone(), inside, HandOver::Times(1));
+        let second = SharedClient::beside(first.memory.clone(), inside, HandOver::Times(1));
         let mut threads = Vec::new();
-        for world in [&first, &second] {
+        for setup in [&first, &second] {
             for _ in 0..2 {
-                threads.push(spawn(world, |world| {
+                threads.push(spawn(setup, |setup| {
                     for _ in 0..2 {
-                        let guard = world.lock().lock().unwrap();
-                        world.critical_section(&guard);
+                        let guard = setup.lock().lock().unwrap();
+                        setup.critical_section(&guard);
                     }
                 }));
             }
         }
         join(threads);
-        for world in [first, second] {
-            world.check_end();
-            counted.fetch_add(world.core.waits.hand_overs(), Ordering::SeqCst);
+        for setup in [first, second] {
+            setup.check_end();
+            counted.fetch_add(setup.core.waits.hand_overs(), Ordering::SeqCst);
         }
     });
-    assert_many(&hand_overs, schedules);
+    assert_many(&hand_overs, runs);
 }
 
 #[test]
@@ -508,17 +511,17 @@ fn a_client_that_yields_goes_on_although_no_other_comes() {
     explore(2_000, || {
         let_time_move();
         let within = HandOver::Within(MILLISECOND * 5);
-        let first = World::new(within);
+        let first = SharedClient::new(within);
         let inside = Arc::clone(&first.inside);
-        let second = World::beside(first.memory.clone(), inside, within);
+        let second = SharedClient::beside(first.memory.clone(), inside, within);
         let done = Arc::new(AtomicUsize::new(0));
         let mut threads = Vec::new();
-        for world in [&first, &first, &first, &second] {
+        for setup in [&first, &first, &first, &second] {
             let done = Arc::clone(&done);
-            threads.push(spawn(world, move |world| {
+            threads.push(spawn(setup, move |setup| {
                 for _ in 0..2 {
-                    let guard = world.lock().lock().unwrap();
-                    world.critical_section(&guard);
+                    let guard = setup.lock().lock().unwrap();
+                    setup.critical_section(&guard);
                 }
                 done.fetch_add(1, Ordering::SeqCst);
             }));

@@ -44,7 +44,7 @@ pub(crate) fn name_of(lock: usize) -> String {
 
 /// The servers themselves. Those that are not in use are not there.
 #[derive(Debug)]
-pub(crate) struct Worlds {
+pub(crate) struct Servers {
     // Before its server: it ends first.
     pub(crate) proxy: Proxy,
     pub(crate) server: Server,
@@ -52,7 +52,7 @@ pub(crate) struct Worlds {
     cluster: Option<Cluster>,
 }
 
-impl Worlds {
+impl Servers {
     pub(crate) fn start() -> Self {
         let server = Server::start();
         Self {

@@ -32,34 +32,34 @@ use crate::ops::Released;
 use crate::ops::operation::Script;
 use crate::ops::value::FromReply;
 use crate::store::failure::Failure;
-use crate::store::owed::OwedReply;
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::net::open_sockets::Sockets;
 use crate::store::redis::node::call_connection::{
-    CallConnection, Deliveries, MAX_SILENCE, OwedAnswer, OwedRequest, copy_of,
+    CallConnection, Deliveries, MAX_SILENCE, UnreadAnswer, UnreadRequest, copy_of,
 };
 use crate::store::redis::node::pool::{Limits, Pool, is_needless};
 use crate::store::redis::node::request::{ReplyAction, classify_reply, too_many_resends};
 use crate::store::redis::node::server::Server;
 use crate::store::redis::node::waiting_call::{
-    CallReply, NoReply, Outcome, Slot, WaitingCall, Wanted,
+    CallReply, CallState, NoReply, Outcome, WaitingCall, Wanted,
 };
 use crate::store::shutdown::CallGeneration;
+use crate::store::unread::ReleaseReply;
 
 /// The connections for calls to one server, and the calls that wait for a connection.
-pub(crate) struct Calls {
+pub(crate) struct CallPool {
     server: Arc<Server>,
     /// The sockets of the connections for calls.
     sockets: Sockets,
-    state: Mutex<CallsState>,
+    state: Mutex<CallPoolState>,
     /// Signalled when no connection is in use.
     unused: Condvar,
     /// Number of unread replies that no thread waits for.
-    owed: AtomicUsize,
+    unread: AtomicUsize,
 }
 
-struct CallsState {
+struct CallPoolState {
     pool: Pool<Box<CallConnection>, Arc<WaitingCall>>,
     /// Time of the last use of a connection that has broken since.
     broke_at: Option<Instant>,
@@ -71,7 +71,7 @@ struct CallsState {
 /// A connection owned by a running thread. Dropping the owner closes the connection: a panic
 /// unwinds.
 struct Owned<'a> {
-    calls: &'a Arc<Calls>,
+    calls: &'a Arc<CallPool>,
     connection: Option<Box<CallConnection>>,
 }
 
@@ -79,13 +79,13 @@ struct Owned<'a> {
 enum Idle<'a> {
     Taken(Owned<'a>),
     /// No connection is idle. While the state is locked, no connection is put back.
-    None(MutexGuard<'a, CallsState>),
+    None(MutexGuard<'a, CallPoolState>),
 }
 
 /// The result of requesting a connection.
 enum Entered<'a> {
     /// A connection. Other calls may wait in the queue.
-    Leads(Owned<'a>, Wanted),
+    Writes(Owned<'a>, Wanted),
     Reads(Owned<'a>),
     Ended(Outcome),
 }
@@ -95,16 +95,16 @@ enum Entered<'a> {
 const MAX_BATCH: usize = 16;
 const MAX_BATCH_BYTES: usize = 16 * 1024;
 
-impl Calls {
+impl CallPool {
     pub(crate) fn new(server: Arc<Server>, limits: Limits) -> Arc<Self> {
         let pool = Pool::new(limits);
-        let state = CallsState { pool, broke_at: None, generation: 0, is_closed: false };
+        let state = CallPoolState { pool, broke_at: None, generation: 0, is_closed: false };
         Arc::new(Self {
             server,
             sockets: Sockets::default(),
             state: Mutex::new(state),
             unused: Condvar::new(),
-            owed: AtomicUsize::new(0),
+            unread: AtomicUsize::new(0),
         })
     }
 
@@ -130,9 +130,9 @@ impl Calls {
         let mut request = Vec::new();
         encode(&mut request);
         match self.enter(Wanted::Call(request), key, deadline, call_generation)? {
-            Entered::Leads(owned, Wanted::Call(request)) => owned.lead(&request, deadline),
+            Entered::Writes(owned, Wanted::Call(request)) => owned.write_batch(&request, deadline),
             // Not reached: only a caller without a request gets this answer.
-            Entered::Leads(_, Wanted::Alone) => Err(not_sent(io::ErrorKind::Other.into())),
+            Entered::Writes(_, Wanted::Alone) => Err(not_sent(io::ErrorKind::Other.into())),
             Entered::Reads(owned) => owned.read(deadline),
             Entered::Ended(outcome) => outcome,
         }
@@ -147,7 +147,7 @@ impl Calls {
         call_generation: CallGeneration,
     ) -> Result<Taken<'_>, Failure> {
         let no_reply = match self.enter(Wanted::Alone, "", deadline, call_generation) {
-            Ok(Entered::Leads(owned, _)) => return Ok(Taken(owned)),
+            Ok(Entered::Writes(owned, _)) => return Ok(Taken(owned)),
             Ok(Entered::Ended(Err(no_reply))) | Err(no_reply) => no_reply,
             // Not reached: no thread sends a request for this caller.
             Ok(Entered::Ended(Ok(_)) | Entered::Reads(_)) => return Err(Failure::Closed),
@@ -161,21 +161,22 @@ impl Calls {
     }
 
     /// Sends a request and leaves the reply unread, for the next user of the connection. After an
-    /// error, the request never runs. Fails without sending if no idle connection may owe another
-    /// reply.
+    /// error, the request never runs. Fails without sending if no idle connection may leave another
+    /// reply unread.
     pub(crate) fn send_unread(
         self: &Arc<Self>,
         packed: &[u8],
-        request: OwedRequest,
+        request: UnreadRequest,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
     ) -> Result<(), NoReply> {
         loop {
-            // 1. An idle connection that may owe another reply.
+            // 1. An idle connection that may leave another reply unread.
             let now = deadline.read_at();
             let mut state = self.state.lock();
             self.check(&state, call_generation)?;
-            let Some(idle) = state.pool.take_only(|idle| idle.may_owe(packed.len(), now)) else {
+            let Some(idle) = state.pool.take_only(|idle| idle.may_leave_unread(packed.len(), now))
+            else {
                 return Err(not_sent(io::ErrorKind::WouldBlock.into()));
             };
             let broke_at = state.broke_at;
@@ -188,22 +189,22 @@ impl Calls {
                 owned.end(&error);
                 return Err(NoReply::Broken(broken));
             }
-            owned.expect_owed(request, now);
-            self.owed.fetch_add(1, Ordering::Relaxed);
+            owned.expect_unread(request, now);
+            self.unread.fetch_add(1, Ordering::Relaxed);
             owned.put(now);
             return Ok(());
         }
     }
 
-    /// Reads the arrived owed replies on idle connections, without waiting. Returns whether some
+    /// Reads the arrived unread replies on idle connections, without waiting. Returns whether some
     /// replies are still missing. A connection without any reply for longer than `longest` is
     /// closed.
-    pub(crate) fn read_owed(self: &Arc<Self>, longest: Duration) -> bool {
-        if self.owed.load(Ordering::Acquire) == 0 {
+    pub(crate) fn read_unread(self: &Arc<Self>, longest: Duration) -> bool {
+        if self.unread.load(Ordering::Acquire) == 0 {
             return false;
         }
         let now = SystemClock.now();
-        let owing = self.state.lock().pool.take_if(|idle| idle.has_owed());
+        let owing = self.state.lock().pool.take_if(|idle| idle.has_unread());
         for connection in owing {
             let mut owned = self.own(connection);
             let mut deliveries = Deliveries::default();
@@ -218,7 +219,7 @@ impl Calls {
             }
             self.deliver(&mut deliveries);
         }
-        self.owed.load(Ordering::Acquire) > 0
+        self.unread.load(Ordering::Acquire) > 0
     }
 
     /// Suspects the idle connections, because another connection to the server has broken. Each
@@ -236,8 +237,8 @@ impl Calls {
         }
     }
 
-    /// Refuses later calls, fails the queued calls and closes the idle connections. Waits for owed
-    /// replies for at most `longest`.
+    /// Refuses later calls, fails the queued calls and closes the idle connections. Waits for
+    /// unread replies for at most `longest`.
     pub(crate) fn close(self: &Arc<Self>, longest: Duration) {
         let (idle, queue) = {
             let mut state = self.state.lock();
@@ -250,7 +251,7 @@ impl Calls {
             let mut owned = self.own(connection);
             let mut deliveries = Deliveries::default();
             let mut error = io::ErrorKind::ConnectionAborted.into();
-            while owned.has_owed() {
+            while owned.has_unread() {
                 deadline.refresh();
                 if let Err(failed) = owned.receive(&mut deadline, &mut deliveries) {
                     error = failed;
@@ -290,7 +291,7 @@ impl Calls {
         let mut state = self.state.lock();
         while state.pool.idle() > 1
             && let Some(oldest) =
-                state.pool.take_oldest(|idle| is_needless(idle.used_at, idle.has_owed(), now))
+                state.pool.take_oldest(|idle| is_needless(idle.used_at, idle.has_unread(), now))
         {
             unused.push(oldest);
         }
@@ -311,7 +312,7 @@ impl Calls {
         Owned { calls: self, connection: Some(connection) }
     }
 
-    fn check(&self, state: &CallsState, call_generation: CallGeneration) -> Result<(), NoReply> {
+    fn check(&self, state: &CallPoolState, call_generation: CallGeneration) -> Result<(), NoReply> {
         if state.is_closed || self.sockets.generation() > call_generation.0 {
             return Err(NoReply::NoConnection(Failure::Closed));
         }
@@ -329,8 +330,9 @@ impl Calls {
         loop {
             let mut state = self.state.lock();
             self.check(&state, call_generation)?;
-            let hash = (self.owed.load(Ordering::Acquire) > 0).then(|| hash_of(key));
-            let first = state.pool.take(|idle| hash.is_some_and(|hash| idle.owes(hash)));
+            let hash = (self.unread.load(Ordering::Acquire) > 0).then(|| hash_of(key));
+            let first =
+                state.pool.take(|idle| hash.is_some_and(|hash| idle.has_unread_about(hash)));
             let Some(idle) = first else { return Ok(Idle::None(state)) };
             let broke_at = state.broke_at;
             drop(state);
@@ -350,7 +352,7 @@ impl Calls {
     ) -> Result<Entered<'_>, NoReply> {
         // 1. An idle connection.
         let mut state = match self.take_idle(key, deadline, call_generation)? {
-            Idle::Taken(owned) => return Ok(Entered::Leads(owned, wanted)),
+            Idle::Taken(owned) => return Ok(Entered::Writes(owned, wanted)),
             Idle::None(state) => state,
         };
         // 2. The queue.
@@ -365,7 +367,7 @@ impl Calls {
 
     fn wait(self: &Arc<Self>, waiter: &Arc<WaitingCall>, deadline: &mut Deadline) -> Entered<'_> {
         match waiter.wait(deadline) {
-            Slot::Queued(_) => {
+            CallState::Queued(_) => {
                 let mut state = self.state.lock();
                 state.pool.leave(|queued| Arc::ptr_eq(queued, waiter));
                 let (open, has_connected) = (state.pool.open(), state.pool.has_connected());
@@ -378,20 +380,20 @@ impl Calls {
                 let error = io::Error::new(io::ErrorKind::TimedOut, reason);
                 Entered::Ended(Err(not_sent(error)))
             }
-            Slot::Leads(connection, _) if deadline.left().is_err() => {
+            CallState::Writes(connection, _) if deadline.left().is_err() => {
                 let used_at = connection.used_at;
                 self.own(connection).put(used_at);
                 Entered::Ended(Err(not_sent(io::ErrorKind::TimedOut.into())))
             }
-            Slot::Leads(connection, wanted) => Entered::Leads(self.own(connection), wanted),
-            Slot::Reads(connection) => Entered::Reads(self.own(connection)),
-            Slot::InBatch => {
+            CallState::Writes(connection, wanted) => Entered::Writes(self.own(connection), wanted),
+            CallState::Reads(connection) => Entered::Reads(self.own(connection)),
+            CallState::InBatch => {
                 let error = io::ErrorKind::TimedOut.into();
                 Entered::Ended(Err(NoReply::Broken(Broken::Unanswered(error))))
             }
-            Slot::Done(outcome) => Entered::Ended(outcome),
+            CallState::Done(outcome) => Entered::Ended(outcome),
             // Not reached: only this thread sets `Gone` while waiting.
-            Slot::Gone => Entered::Ended(Err(NoReply::NoConnection(Failure::Closed))),
+            CallState::Gone => Entered::Ended(Err(NoReply::NoConnection(Failure::Closed))),
         }
     }
 
@@ -450,7 +452,7 @@ impl Calls {
         false
     }
 
-    fn notify(&self, state: MutexGuard<'_, CallsState>) {
+    fn notify(&self, state: MutexGuard<'_, CallPoolState>) {
         let is_unused = state.pool.is_unused();
         drop(state);
         if is_unused {
@@ -458,24 +460,24 @@ impl Calls {
         }
     }
 
-    /// Wakes the threads whose calls have ended, and passes the owed replies to the client. Call
-    /// with nothing locked.
+    /// Wakes the threads whose calls have ended, and passes the replies to unread releases to the
+    /// client. Call with nothing locked.
     fn deliver(self: &Arc<Self>, deliveries: &mut Deliveries) {
         deliveries.wake();
-        for OwedAnswer { request, sent_at, answer } in deliveries.owed.drain(..) {
-            let OwedRequest { owed, script, not_after, .. } = request;
+        for UnreadAnswer { request, sent_at, answer } in deliveries.unread.drain(..) {
+            let UnreadRequest { unread, script, not_after, .. } = request;
             let reply = match answer {
                 Ok(answer) => self.reply_of(script, sent_at, answer),
                 Err(broken) => Err(self.server.no_reply(broken, not_after)),
             };
-            self.server.owed_replies().add(OwedReply { owed, reply });
-            // Last: once no reply is owed, the client has every reply.
-            self.owed.fetch_sub(1, Ordering::Release);
+            self.server.release_replies().add(ReleaseReply { unread, reply });
+            // Last: once no reply is unread, the client has every reply.
+            self.unread.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// Interprets the answer to an owed request. The request is not sent again: a wrong estimate of
-    /// the server's time is a transient failure, and a redirection is refused.
+    /// Interprets the answer to an unread request. The request is not sent again: a wrong estimate
+    /// of the server's time is a transient failure, and a redirection is refused.
     fn reply_of(
         self: &Arc<Self>,
         script: Option<&'static Script>,
@@ -503,19 +505,21 @@ impl Calls {
     }
 }
 
-impl Drop for Calls {
+impl Drop for CallPool {
     fn drop(&mut self) {
         let mut deliveries = Deliveries::default();
         for connection in self.state.get_mut().pool.take_if(|_| true) {
             connection.end(&io::ErrorKind::ConnectionAborted.into(), &mut deliveries);
         }
-        for OwedAnswer { request: OwedRequest { owed, .. }, .. } in deliveries.owed.drain(..) {
-            self.server.owed_replies().add(OwedReply { owed, reply: Err(Failure::Closed) });
+        for UnreadAnswer { request: UnreadRequest { unread, .. }, .. } in
+            deliveries.unread.drain(..)
+        {
+            self.server.release_replies().add(ReleaseReply { unread, reply: Err(Failure::Closed) });
         }
     }
 }
 
-impl CallsState {
+impl CallPoolState {
     fn suspect(&mut self, now: Instant) {
         self.broke_at = self.broke_at.max(Some(now));
     }
@@ -544,7 +548,7 @@ impl Owned<'_> {
     }
 
     /// Sends the request together with requests of queued calls.
-    fn lead(mut self, request: &[u8], deadline: &mut Deadline) -> Outcome {
+    fn write_batch(mut self, request: &[u8], deadline: &mut Deadline) -> Outcome {
         let own_end = request.len();
         self.requests().extend_from_slice(request);
         let calls = self.calls;
@@ -653,7 +657,7 @@ impl Owned<'_> {
             return self.end(&io::ErrorKind::ConnectionAborted.into());
         }
         while let Some(waiter) = state.pool.next() {
-            match waiter.lead(connection) {
+            match waiter.write(connection) {
                 Ok(()) => {
                     drop(state);
                     return waiter.wake();
@@ -663,7 +667,7 @@ impl Owned<'_> {
         }
         let used_at = connection.used_at;
         state.pool.put(connection, |idle| idle.used_at > used_at);
-        let old = state.pool.take_oldest(|idle| is_needless(idle.used_at, idle.has_owed(), now));
+        let old = state.pool.take_oldest(|idle| is_needless(idle.used_at, idle.has_unread(), now));
         self.calls.notify(state);
         drop(old);
     }
@@ -741,7 +745,7 @@ impl DerefMut for Taken<'_> {
     }
 }
 
-/// The hash by which a connection knows the key of an owed reply.
+/// The hash by which a connection knows the key of an unread reply.
 pub(crate) fn hash_of(key: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -789,14 +793,14 @@ mod tests {
         answers: usize,
     }
 
-    fn calls_to(listener: &TcpListener) -> Arc<Calls> {
+    fn calls_to(listener: &TcpListener) -> Arc<CallPool> {
         let port = listener.local_addr().unwrap().port();
         let peer = Peer::Tcp(Address { host: "127.0.0.1".to_owned(), port });
         let endpoint = MasterEndpoint::Fixed(peer);
         let (access, channels) = (Access::default(), Channels::Everywhere);
         let listener = Weak::<NoListener>::new();
         let server = Server::new(endpoint, access, LONG, channels, listener, Arc::default());
-        Calls::new(Arc::new(server), Limits { near: 1, far: 1 })
+        CallPool::new(Arc::new(server), Limits { near: 1, far: 1 })
     }
 
     /// A connection whose handshake was answered, as the server has it.
@@ -847,7 +851,7 @@ mod tests {
             let mut deadline = Deadline::after(LONG);
             let generation = CallGeneration(0);
             let entered = calls.enter(Wanted::Alone, "", &mut deadline, generation);
-            let Ok(Entered::Leads(mut owned, _)) = entered else { panic!("no connection") };
+            let Ok(Entered::Writes(mut owned, _)) = entered else { panic!("no connection") };
             let others: Vec<_> = ends[1..]
                 .iter()
                 .map(|end| {
@@ -865,7 +869,7 @@ mod tests {
                     Entered::Ended(outcome) => outcome,
                     // The thread that wrote has its reply.
                     Entered::Reads(owned) => owned.read(&mut deadline),
-                    Entered::Leads(..) => panic!("it was in the batch"),
+                    Entered::Writes(..) => panic!("it was in the batch"),
                 });
             }
             calls.close_idle();

@@ -1,4 +1,4 @@
-//! Unawaited replies to releases.
+//! Releases whose replies no thread waits for.
 //!
 //! A dropped guard does not need the reply to its release, so the drop returns once the bytes are
 //! in the kernel. This saves a tenth of an uncontended lock and drop on one core, and half of both
@@ -18,37 +18,37 @@ use crate::model::sync::Mutex;
 use crate::ops::Released;
 use crate::store::failure::Failure;
 
-/// The releases in a request with an unawaited reply.
+/// The releases in a request whose reply is left unread.
 #[derive(Debug)]
-pub(crate) struct Owed {
+pub(crate) struct UnreadReleases {
     pub(crate) releases: Vec<ReleaseNo>,
     /// The time before the request was sent, by the client's clock.
     pub(crate) sent_at: Instant,
 }
 
-/// The reply to an [`Owed`] request, or the reason for its absence.
+/// The reply to a request for [`UnreadReleases`], or the reason for its absence.
 #[derive(Debug)]
-pub(crate) struct OwedReply {
-    pub(crate) owed: Owed,
+pub(crate) struct ReleaseReply {
+    pub(crate) unread: UnreadReleases,
     pub(crate) reply: Result<Released, Failure>,
 }
 
-/// The owed replies that were read, or will never arrive. Each request has one reply, taken once.
+/// The replies that were read since, or will never arrive. Each request has one reply, taken once.
 #[derive(Debug, Default)]
-pub(crate) struct OwedReplies {
-    replies: Mutex<Vec<OwedReply>>,
+pub(crate) struct ReleaseReplies {
+    replies: Mutex<Vec<ReleaseReply>>,
     /// Whether `replies` may be non-empty. If not, `take` locks nothing.
     has_some: AtomicBool,
 }
 
-impl OwedReplies {
-    pub(crate) fn add(&self, reply: OwedReply) {
+impl ReleaseReplies {
+    pub(crate) fn add(&self, reply: ReleaseReply) {
         self.replies.lock().push(reply);
         self.has_some.store(true, Ordering::Release);
     }
 
     /// Takes all replies. The caller settles them.
-    pub(crate) fn take(&self) -> Vec<OwedReply> {
+    pub(crate) fn take(&self) -> Vec<ReleaseReply> {
         if !self.has_some.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -58,7 +58,7 @@ impl OwedReplies {
     }
 }
 
-/// The state of a request with an unawaited reply.
+/// The state of a request sent without a wait for its reply.
 #[derive(Debug)]
 pub(crate) enum SentUnread {
     /// The request has ended.

@@ -1,18 +1,18 @@
-//! The schedule of faults, which follows from the seed.
+//! The plan of faults, which follows from the seed.
 
 use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::servers::{Kind, LOCKS, PROCESSES, locks_of};
 use crate::times::{LEASE, LONG_WORK, SLACK, TIMEOUT, WAIT};
-use crate::worlds::{Kind, LOCKS, PROCESSES, locks_of};
 
 /// Whose disruptions they are. The disruptions of one come one after the other, those of several at
 /// the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Track {
-    World(Kind),
+    Servers(Kind),
     Processes,
 }
 
@@ -85,14 +85,14 @@ pub(crate) struct Step {
 }
 
 /// All that will happen.
-pub(crate) struct Schedule {
+pub(crate) struct FaultPlan {
     seed: u64,
     pub(crate) tracks: Vec<(Track, Vec<Step>)>,
 }
 
-impl Schedule {
-    pub(crate) fn new(seed: u64, length: Duration, worlds: &[Kind]) -> Self {
-        let tracks = worlds.iter().map(|kind| Track::World(*kind)).chain([Track::Processes]);
+impl FaultPlan {
+    pub(crate) fn new(seed: u64, length: Duration, servers: &[Kind]) -> Self {
+        let tracks = servers.iter().map(|kind| Track::Servers(*kind)).chain([Track::Processes]);
         let tracks = tracks
             .zip(0..)
             .map(|(track, number)| (track, steps(track, rng_of(seed, number), length)))
@@ -125,9 +125,9 @@ impl Schedule {
     }
 }
 
-impl fmt::Display for Schedule {
+impl fmt::Display for FaultPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "the schedule of seed {}, in milliseconds:", self.seed)?;
+        writeln!(formatter, "the plan of seed {}, in milliseconds:", self.seed)?;
         for (track, steps) in &self.tracks {
             write!(formatter, "{track:?}:")?;
             for Step { at, lasts, disruption } in steps {
@@ -166,7 +166,7 @@ fn steps(track: Track, mut rng: Rng, length: Duration) -> Vec<Step> {
     }
 }
 
-/// The random numbers of one part of a schedule.
+/// The random numbers of one part of a plan.
 pub(crate) fn rng_of(seed: u64, part: u64) -> Rng {
     Rng::with_seed(seed ^ part.wrapping_add(1).wrapping_mul(0xD1B5_4A32_D192_ED03))
 }
@@ -179,16 +179,16 @@ pub(crate) fn millis(rng: &mut Rng, from: u64, to: u64) -> Duration {
 /// a while to find each other again.
 const fn quiet_before(track: Track) -> (u64, u64) {
     match track {
-        Track::World(Kind::Single) => (100, 1200),
-        Track::World(Kind::Sentinel) => (1500, 4000),
-        Track::World(Kind::Cluster) => (500, 3000),
+        Track::Servers(Kind::Single) => (100, 1200),
+        Track::Servers(Kind::Sentinel) => (1500, 4000),
+        Track::Servers(Kind::Cluster) => (500, 3000),
         Track::Processes => (500, 2500),
     }
 }
 
 fn all_of(track: Track, rng: &mut Rng) -> Vec<Disruption> {
     match track {
-        Track::World(Kind::Single) => vec![
+        Track::Servers(Kind::Single) => vec![
             Disruption::DelayRequests,
             Disruption::DelayReplies,
             Disruption::HoldAll,
@@ -204,13 +204,13 @@ fn all_of(track: Track, rng: &mut Rng) -> Vec<Disruption> {
             Disruption::ForgetScripts,
             Disruption::PauseServer,
         ],
-        Track::World(Kind::Sentinel) => vec![
+        Track::Servers(Kind::Sentinel) => vec![
             Disruption::FailOver,
             Disruption::PauseMaster,
             Disruption::PauseReplica,
             Disruption::PauseSentinel,
         ],
-        Track::World(Kind::Cluster) => {
+        Track::Servers(Kind::Cluster) => {
             let locks = locks_of(Kind::Cluster);
             let mut any =
                 || locks.get(rng.usize(..locks.len().max(1))).copied().unwrap_or(LOCKS - 1);
@@ -228,15 +228,15 @@ fn all_of(track: Track, rng: &mut Rng) -> Vec<Disruption> {
     }
 }
 
-/// This many failed tries in a row are not chance: in each, all sixteen locks, or the world of a
+/// This many failed tries in a row are not chance: in each, all sixteen locks, or the setup of a
 /// third of them, are out of reach.
 const TRIES_IN_VAIN: u32 = 4;
 
 #[test]
-fn a_seed_gives_the_same_schedule_again() {
+fn a_seed_gives_the_same_plan_again() {
     let length = Duration::from_secs(60);
     let all = [Kind::Single, Kind::Sentinel, Kind::Cluster];
-    let text = |seed| Schedule::new(seed, length, &all).to_string();
+    let text = |seed| FaultPlan::new(seed, length, &all).to_string();
     assert_eq!(text(1), text(1));
     assert_ne!(
         text(1).lines().skip(1).collect::<String>(),
@@ -248,8 +248,8 @@ fn a_seed_gives_the_same_schedule_again() {
 fn in_a_minute_everything_happens() {
     let all = [Kind::Single, Kind::Sentinel, Kind::Cluster];
     for seed in 0..50 {
-        let schedule = Schedule::new(seed, Duration::from_secs(60), &all);
-        for (track, steps) in &schedule.tracks {
+        let plan = FaultPlan::new(seed, Duration::from_secs(60), &all);
+        for (track, steps) in &plan.tracks {
             for disruption in all_of(*track, &mut Rng::with_seed(seed)) {
                 let is_it = |step: &Step| {
                     std::mem::discriminant(&step.disruption) == std::mem::discriminant(&disruption)

@@ -1,4 +1,4 @@
-//! The connections for calls, in many schedules.
+//! The connections for calls, in many interleavings.
 //!
 //! The server is a thread for each connection that answers each ECHO. In whichever order the
 //! threads connect, write, read, give up and wake, each call gets its own reply or a true error
@@ -17,13 +17,12 @@ use crate::model::sync::{Condvar, Mutex};
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::NoListener;
-use crate::store::owed::{Owed, OwedReplies, OwedReply};
 use crate::store::redis::address::url::{Access, Address, Peer as ServerAddress};
 use crate::store::redis::net::connection::Broken;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::net::socket::{Carrier, Network, Peer, set_network};
-use crate::store::redis::node::call_connection::OwedRequest;
-use crate::store::redis::node::calls::{Calls, Taken, hash_of};
+use crate::store::redis::node::call_connection::UnreadRequest;
+use crate::store::redis::node::call_pool::{CallPool, Taken, hash_of};
 use crate::store::redis::node::pool::Limits;
 use crate::store::redis::node::server::{Server, script_commands};
 use crate::store::redis::node::waiting_call::NoReply;
@@ -32,6 +31,7 @@ use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::MasterEndpoint;
 use crate::store::shutdown::CallGeneration;
+use crate::store::unread::{ReleaseReplies, ReleaseReply, UnreadReleases};
 use crate::testing::modelled::sync::{
     SystemClock, below, explore, let_time_move, move_time, thread,
 };
@@ -41,9 +41,9 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The connections, what the server has run, and what the threads were told.
 #[derive(Clone)]
-struct World {
-    calls: Arc<Calls>,
-    replies: Arc<OwedReplies>,
+struct TestConnections {
+    calls: Arc<CallPool>,
+    replies: Arc<ReleaseReplies>,
     net: Net,
 }
 
@@ -195,7 +195,7 @@ impl Net {
     }
 }
 
-impl World {
+impl TestConnections {
     fn new() -> Self {
         Self::with(Net::default())
     }
@@ -238,9 +238,9 @@ impl World {
         }
     }
 
-    /// Reads until no reply is owed, for `time` at each look.
-    fn read_all_owed(&self, time: Duration) {
-        while self.calls.read_owed(time) {
+    /// Reads until no reply is unread, for `time` at each look.
+    fn read_all_unread(&self, time: Duration) {
+        while self.calls.read_unread(time) {
             thread::yield_now();
         }
     }
@@ -252,9 +252,10 @@ impl World {
             log.detached.len() as u64 - 1
         };
         let packed = Command::of(&["ECHO", text]);
-        let owed = Owed { releases: vec![ReleaseNo(number)], sent_at: SystemClock.now() };
+        let unread =
+            UnreadReleases { releases: vec![ReleaseNo(number)], sent_at: SystemClock.now() };
         let (bytes, key) = (packed.len(), hash_of(text));
-        let request = OwedRequest { owed, script: None, not_after: ServerTime(0), bytes, key };
+        let request = UnreadRequest { unread, script: None, not_after: ServerTime(0), bytes, key };
         let mut deadline = Deadline::after(time);
         match self.calls.send_unread(&packed, request, &mut deadline, CallGeneration(0)) {
             Ok(()) => Ok(()),
@@ -272,13 +273,13 @@ impl World {
         }
     }
 
-    /// Each owed request that was sent has one reply: its own, or a failure.
-    fn check_owed(&self) {
+    /// Each unread request that was sent has one reply: its own, or a failure.
+    fn check_unread(&self) {
         let replies = self.replies.take();
         let log = self.net.log.lock().unwrap();
         let mut replied = log.called.clone();
-        for OwedReply { owed, reply } in replies {
-            for ReleaseNo(number) in owed.releases {
+        for ReleaseReply { unread, reply } in replies {
+            for ReleaseNo(number) in unread.releases {
                 assert!(replied.insert(number), "two replies to {number}");
                 let own = &log.detached[usize::try_from(number).unwrap()];
                 match &reply {
@@ -314,22 +315,22 @@ impl World {
         last.unwrap();
         self.calls.close(LONG);
         self.net.shut();
-        self.check_owed();
+        self.check_unread();
         let log = self.net.log.lock().unwrap();
         let both: Vec<_> = log.not_sent.intersection(&log.has_run).collect();
         assert!(both.is_empty(), "{both:?} was not sent, and has run");
     }
 }
 
-/// The connections to the server, and where owed replies go.
-fn calls_of(limits: Limits) -> (Arc<Calls>, Arc<OwedReplies>) {
+/// The connections to the server, and where unread replies go.
+fn calls_of(limits: Limits) -> (Arc<CallPool>, Arc<ReleaseReplies>) {
     let address = Address { host: "127.0.0.1".to_owned(), port: 7000 };
     let endpoint = MasterEndpoint::Fixed(ServerAddress::Tcp(address));
     let listener = Weak::<NoListener>::new();
     let channels = Channels::Everywhere;
-    let (access, replies) = (Access::default(), Arc::<OwedReplies>::default());
+    let (access, replies) = (Access::default(), Arc::<ReleaseReplies>::default());
     let server = Server::new(endpoint, access, LONG, channels, listener, Arc::clone(&replies));
-    (Calls::new(Arc::new(server), limits), replies)
+    (CallPool::new(Arc::new(server), limits), replies)
 }
 
 /// Encodes a request for the text.
@@ -338,9 +339,12 @@ fn echo(text: &str) -> impl Fn(&mut Vec<u8>) {
     move |requests| requests.extend_from_slice(&request)
 }
 
-fn spawn(world: &World, run: impl FnOnce(&World) + Send + 'static) -> thread::JoinHandle<()> {
-    let world = world.clone();
-    thread::spawn(move || run(&world))
+fn spawn(
+    setup: &TestConnections,
+    run: impl FnOnce(&TestConnections) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let setup = setup.clone();
+    thread::spawn(move || run(&setup))
 }
 
 fn join(threads: Vec<thread::JoinHandle<()>>) {
@@ -369,46 +373,46 @@ fn join_in_time(threads: Vec<thread::JoinHandle<()>>) {
 #[test]
 fn each_call_gets_its_own_reply_whoever_writes_and_reads() {
     explore(5_000, || {
-        let world = World::new();
+        let setup = TestConnections::new();
         let threads = (0..4).map(|number| {
-            spawn(&world, move |world| {
+            spawn(&setup, move |setup| {
                 for round in 0..3 {
-                    world.call(&format!("{number}.{round}"), LONG).unwrap();
+                    setup.call(&format!("{number}.{round}"), LONG).unwrap();
                 }
             })
         });
         join(threads.collect());
-        world.check_end();
+        setup.check_end();
     });
 }
 
 #[test]
 fn detached_calls_are_read_by_whoever_comes_next() {
     explore(4_000, || {
-        let world = World::new();
+        let setup = TestConnections::new();
         let mut threads: Vec<_> = (0..3)
             .map(|number| {
-                spawn(&world, move |world| {
+                spawn(&setup, move |setup| {
                     for round in 0..2 {
                         let text = format!("{number}.{round}");
                         if number == round {
-                            world.call(&text, LONG).unwrap();
+                            setup.call(&text, LONG).unwrap();
                         } else {
-                            world.detach(&text, LONG).unwrap();
+                            setup.detach(&text, LONG).unwrap();
                         }
                     }
                 })
             })
             .collect();
         // As the renewal thread does.
-        threads.push(spawn(&world, |world| {
+        threads.push(spawn(&setup, |setup| {
             for _ in 0..3 {
-                world.calls.read_owed(LONG);
+                setup.calls.read_unread(LONG);
                 thread::yield_now();
             }
         }));
         join(threads);
-        world.check_end();
+        setup.check_end();
     });
 }
 
@@ -416,18 +420,18 @@ fn detached_calls_are_read_by_whoever_comes_next() {
 fn a_call_that_gives_up_leaves_the_others_alone() {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
-    let schedules = explore(3_000, move || {
+    let runs = explore(3_000, move || {
         let_time_move();
-        let world = World::new();
+        let setup = TestConnections::new();
         let threads = (0..4).map(|number| {
             let counted = Arc::clone(&counted);
-            spawn(&world, move |world| {
+            spawn(&setup, move |setup| {
                 for round in 0..2 {
                     let text = format!("{number}.{round}");
                     let time = if number < 2 { MILLISECOND * (1 + round) } else { LONG };
                     let ended = match (number + round) % 3 {
-                        0 => world.detach(&text, time),
-                        _ => world.call(&text, time),
+                        0 => setup.detach(&text, time),
+                        _ => setup.call(&text, time),
                     };
                     match ended {
                         Ok(()) => {}
@@ -442,11 +446,9 @@ fn a_call_that_gives_up_leaves_the_others_alone() {
             })
         });
         join_in_time(threads.collect());
-        world.check_end();
+        setup.check_end();
     });
-    assert!(
-        std::env::var("SCHEDULE").is_ok() || count.load(Ordering::SeqCst) > schedules as u64 / 10
-    );
+    assert!(std::env::var("SCHEDULE").is_ok() || count.load(Ordering::SeqCst) > runs as u64 / 10);
 }
 
 #[test]
@@ -457,87 +459,87 @@ fn a_call_that_begins_to_read_late_ends_by_its_deadline() {
         let_time_move();
         // One is answered in the middle of the other's time, which reads from then on in vain.
         let net = Net { delay: Some(LIMIT / 2), ..Net::default() };
-        let world = World::with(net);
+        let setup = TestConnections::with(net);
         let threads = (0..3).map(|number| {
-            spawn(&world, move |world| {
+            spawn(&setup, move |setup| {
                 let begun = SystemClock.now();
-                drop(world.call(&number.to_string(), LIMIT));
+                drop(setup.call(&number.to_string(), LIMIT));
                 let took = SystemClock.now().saturating_duration_since(begun);
                 assert!(took <= LIMIT + SLACK, "it took {took:?}");
             })
         });
         join_in_time(threads.collect());
-        world.net.shut();
+        setup.net.shut();
     });
 }
 
 #[test]
 fn the_end_of_the_connections_ends_every_call_on_them() {
     explore(5_000, || {
-        let world = World::new();
+        let setup = TestConnections::new();
         let mut threads: Vec<_> = (0..3)
             .map(|number| {
-                spawn(&world, move |world| {
+                spawn(&setup, move |setup| {
                     for round in 0..2 {
                         let text = format!("{number}.{round}");
                         if (number + round) % 3 == 0 {
-                            drop(world.detach(&text, LONG));
+                            drop(setup.detach(&text, LONG));
                         } else {
-                            drop(world.call(&text, LONG));
+                            drop(setup.call(&text, LONG));
                         }
                     }
                 })
             })
             .collect();
-        threads.push(spawn(&world, |world| {
+        threads.push(spawn(&setup, |setup| {
             thread::yield_now();
-            world.net.shut();
+            setup.net.shut();
         }));
         join(threads);
-        world.check_end();
+        setup.check_end();
     });
 }
 
 #[test]
 fn an_abort_ends_every_call_and_later_ones_get_connections() {
     explore(3_000, || {
-        let world = World::new();
+        let setup = TestConnections::new();
         let mut threads: Vec<_> = (0..3)
             .map(|number| {
-                spawn(&world, move |world| {
-                    drop(world.call(&format!("{number}.0"), LONG));
-                    drop(world.detach(&format!("{number}.1"), LONG));
+                spawn(&setup, move |setup| {
+                    drop(setup.call(&format!("{number}.0"), LONG));
+                    drop(setup.detach(&format!("{number}.1"), LONG));
                 })
             })
             .collect();
-        threads.push(spawn(&world, |world| {
+        threads.push(spawn(&setup, |setup| {
             thread::yield_now();
-            world.calls.abort_calls();
+            setup.calls.abort_calls();
         }));
         join(threads);
-        world.calls.wait_until_unused(LONG);
+        setup.calls.wait_until_unused(LONG);
         let mut deadline = Deadline::after(LONG);
-        let later = world.calls.call(echo("later"), "later", &mut deadline, CallGeneration(1));
+        let later = setup.calls.call(echo("later"), "later", &mut deadline, CallGeneration(1));
         assert_eq!(later.unwrap().value, Value::Text("later".to_owned()));
-        world.calls.close(LONG);
-        world.net.shut();
+        setup.calls.close(LONG);
+        setup.net.shut();
     });
 }
 
 #[test]
-fn a_call_follows_the_owed_release_of_its_key() {
+fn a_call_follows_the_unread_release_of_its_key() {
     explore(500, || {
-        let world = World::new();
+        let setup = TestConnections::new();
         // Two connections. The one that is used last owes the reply.
-        world.open_two();
-        world.detach("release", LONG).unwrap();
+        setup.open_two();
+        setup.detach("release", LONG).unwrap();
         // The other one is used last from now on.
-        let (owing, other) = (world.take(LONG), world.take(LONG));
+        let (owing, other) = (setup.take(LONG), setup.take(LONG));
         owing.give_back(SystemClock.now());
         other.give_back(SystemClock.now());
-        world.call_about("release", "acquire", LONG).unwrap();
-        assert_eq!(world.net.log.lock().unwrap().order, ["release", "acquire"]);
-        world.check_end();
+        setup.call_about("release", "acquire", LONG).unwrap();
+        assert_eq!(setup.net.log.lock().unwrap().order, ["release", "acquire"]);
+        setup.check_end();
     });
 }
 
@@ -553,13 +555,13 @@ fn is_to_be_repeated(error: &NoReply) -> bool {
 fn a_returned_connection_passes_waiters_that_have_given_up() {
     explore(2_000, || {
         let_time_move();
-        let world = World::of(Net::default(), 1);
-        let taken = world.take(LONG);
+        let setup = TestConnections::of(Net::default(), 1);
+        let taken = setup.take(LONG);
         let threads = vec![
-            spawn(&world, |world| drop(world.call("hasty", MILLISECOND))),
-            spawn(&world, |world| drop(world.call("also hasty", MILLISECOND))),
-            spawn(&world, |world| {
-                let ends = |attempt: &u32| match world.call(&attempt.to_string(), LONG) {
+            spawn(&setup, |setup| drop(setup.call("hasty", MILLISECOND))),
+            spawn(&setup, |setup| drop(setup.call("also hasty", MILLISECOND))),
+            spawn(&setup, |setup| {
+                let ends = |attempt: &u32| match setup.call(&attempt.to_string(), LONG) {
                     Ok(()) => true,
                     Err(error) => {
                         assert!(is_to_be_repeated(&error), "{error:?}");
@@ -569,7 +571,7 @@ fn a_returned_connection_passes_waiters_that_have_given_up() {
                 (0..).find(ends);
             }),
         ];
-        let clock = spawn(&world, |_| {
+        let clock = spawn(&setup, |_| {
             for _ in 0..8 {
                 move_time(MILLISECOND / 4);
                 thread::yield_now();
@@ -580,7 +582,7 @@ fn a_returned_connection_passes_waiters_that_have_given_up() {
         // Time stands still once the hasty threads have given up.
         join(threads);
         clock.join().unwrap();
-        world.check_end();
+        setup.check_end();
     });
 }
 
@@ -590,11 +592,11 @@ fn largest_batches(count: usize, letters: usize) -> (usize, usize) {
     let largest = Arc::new(std::sync::Mutex::new((0, 0)));
     let found = Arc::clone(&largest);
     explore(100, move || {
-        let world = World::of(Net::default(), 1);
-        let taken = world.take(LONG);
+        let setup = TestConnections::of(Net::default(), 1);
+        let taken = setup.take(LONG);
         let threads = (0..count).map(|number| {
-            spawn(&world, move |world| {
-                world.call(&format!("{number:0letters$}"), LONG).unwrap();
+            spawn(&setup, move |setup| {
+                setup.call(&format!("{number:0letters$}"), LONG).unwrap();
             })
         });
         let threads = threads.collect();
@@ -603,12 +605,12 @@ fn largest_batches(count: usize, letters: usize) -> (usize, usize) {
         }
         taken.give_back(SystemClock.now());
         join(threads);
-        for written in world.net.log.lock().unwrap().written.values() {
+        for written in setup.net.log.lock().unwrap().written.values() {
             let requests = written.windows(4).filter(|word| word == b"ECHO").count();
             let mut found = found.lock().unwrap();
             *found = (found.0.max(requests), found.1.max(written.len()));
         }
-        world.check_end();
+        setup.check_end();
     });
     let largest = *largest.lock().unwrap();
     largest
@@ -630,19 +632,19 @@ fn a_batch_ends_at_sixteen_kilobytes() {
 #[test]
 fn a_caller_that_wants_a_connection_alone_is_in_no_batch() {
     explore(1_000, || {
-        let world = World::of(Net::default(), 1);
-        let taken = world.take(LONG);
+        let setup = TestConnections::of(Net::default(), 1);
+        let taken = setup.take(LONG);
         let threads = (0..4).map(|number| {
-            spawn(&world, move |world| match number % 2 {
-                0 => world.take(LONG).give_back(SystemClock.now()),
-                _ => world.call(&number.to_string(), LONG).unwrap(),
+            spawn(&setup, move |setup| match number % 2 {
+                0 => setup.take(LONG).give_back(SystemClock.now()),
+                _ => setup.call(&number.to_string(), LONG).unwrap(),
             })
         });
         let threads = threads.collect();
         thread::yield_now();
         taken.give_back(SystemClock.now());
         join(threads);
-        world.check_end();
+        setup.check_end();
     });
 }
 
@@ -650,22 +652,22 @@ fn a_caller_that_wants_a_connection_alone_is_in_no_batch() {
 fn a_reader_that_gives_up_passes_the_reading_on() {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
-    let schedules = explore(1_000, move || {
+    let runs = explore(1_000, move || {
         let_time_move();
         let net = Net { delay: Some(MILLISECOND * 10), ..Net::default() };
-        let world = World::of(net, 1);
-        let taken = world.take(LONG);
+        let setup = TestConnections::of(net, 1);
+        let taken = setup.take(LONG);
         let counted = Arc::clone(&counted);
         let threads = vec![
-            spawn(&world, move |world| {
-                let ended = world.call("hasty", MILLISECOND * 2);
+            spawn(&setup, move |setup| {
+                let ended = setup.call("hasty", MILLISECOND * 2);
                 if let Err(NoReply::Broken(Broken::Unanswered(_))) = ended {
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
             }),
             // Gives up at about the moment at which the reading is passed on.
-            spawn(&world, |world| drop(world.call("also hasty", MILLISECOND * 2))),
-            spawn(&world, |world| match world.call("patient", LONG) {
+            spawn(&setup, |setup| drop(setup.call("also hasty", MILLISECOND * 2))),
+            spawn(&setup, |setup| match setup.call("patient", LONG) {
                 Ok(()) => {}
                 Err(error) => assert!(is_to_be_repeated(&error), "{error:?}"),
             }),
@@ -675,11 +677,9 @@ fn a_reader_that_gives_up_passes_the_reading_on() {
         }
         taken.give_back(SystemClock.now());
         join_in_time(threads);
-        world.net.shut();
+        setup.net.shut();
     });
-    assert!(
-        std::env::var("SCHEDULE").is_ok() || count.load(Ordering::SeqCst) > schedules as u64 / 10
-    );
+    assert!(std::env::var("SCHEDULE").is_ok() || count.load(Ordering::SeqCst) > runs as u64 / 10);
 }
 
 #[test]
@@ -687,13 +687,13 @@ fn a_silent_connection_is_closed_once_nobody_waits() {
     explore(100, || {
         let_time_move();
         let net = Net { delay: Some(MILLISECOND * 1000), ..Net::default() };
-        let world = World::of(net, 1);
-        join_in_time(vec![spawn(&world, |world| {
-            world.call("a", MILLISECOND * 300).unwrap_err();
+        let setup = TestConnections::of(net, 1);
+        join_in_time(vec![spawn(&setup, |setup| {
+            setup.call("a", MILLISECOND * 300).unwrap_err();
         })]);
-        let links = world.net.log.lock().unwrap().links.clone();
+        let links = setup.net.log.lock().unwrap().links.clone();
         assert!(links.iter().all(|link| link.input.lock().is_closed));
-        world.calls.wait_until_unused(LONG);
+        setup.calls.wait_until_unused(LONG);
     });
 }
 
@@ -702,30 +702,30 @@ fn a_call_uses_no_connection_that_is_silent() {
     explore(100, || {
         let_time_move();
         let net = Net { delay: Some(MILLISECOND * 1000), delayed: "slow", ..Net::default() };
-        let world = World::with(net);
-        join_in_time(vec![spawn(&world, |world| {
+        let setup = TestConnections::with(net);
+        join_in_time(vec![spawn(&setup, |setup| {
             let begun = SystemClock.now();
-            world.call("slow", MILLISECOND * 100).unwrap_err();
+            setup.call("slow", MILLISECOND * 100).unwrap_err();
             while SystemClock.now() < begun + MILLISECOND * 300 {
                 thread::yield_now();
             }
-            world.call("quick", LONG).unwrap();
+            setup.call("quick", LONG).unwrap();
             let took = SystemClock.now().saturating_duration_since(begun);
             assert!(took < MILLISECOND * 800, "the call took {took:?}");
         })]);
-        world.net.shut();
+        setup.net.shut();
     });
 }
 
 #[test]
 fn second_connection_opens_for_callers_queued_together() {
     explore(1_000, || {
-        let world = World::new();
+        let setup = TestConnections::new();
         let count = Arc::new(AtomicU64::new(0));
         let threads = (0..2).map(|_| {
             let count = Arc::clone(&count);
-            spawn(&world, move |world| {
-                let taken = world.take(LONG);
+            spawn(&setup, move |setup| {
+                let taken = setup.take(LONG);
                 count.fetch_add(1, Ordering::SeqCst);
                 while count.load(Ordering::SeqCst) < 2 {
                     thread::yield_now();
@@ -734,31 +734,31 @@ fn second_connection_opens_for_callers_queued_together() {
             })
         });
         join(threads.collect());
-        world.check_end();
+        setup.check_end();
     });
 }
 
 #[test]
 fn a_call_after_an_abort_outlives_an_earlier_attempt_to_connect() {
     explore(1_000, || {
-        let world = World::new();
-        let early = spawn(&world, |world| drop(world.call("early", LONG)));
+        let setup = TestConnections::new();
+        let early = spawn(&setup, |setup| drop(setup.call("early", LONG)));
         thread::yield_now();
-        world.calls.abort_calls();
-        let too_late = world.call("began before the abort", LONG);
+        setup.calls.abort_calls();
+        let too_late = setup.call("began before the abort", LONG);
         assert!(matches!(too_late, Err(NoReply::NoConnection(Failure::Closed))), "{too_late:?}");
         // An early caller may have written for the late one to a connection that was shut.
         let late = loop {
             let mut deadline = Deadline::after(LONG);
-            match world.calls.call(echo("late"), "late", &mut deadline, CallGeneration(1)) {
+            match setup.calls.call(echo("late"), "late", &mut deadline, CallGeneration(1)) {
                 Err(NoReply::Broken(Broken::NotSent(_))) => {}
                 ended => break ended,
             }
         };
         assert_eq!(late.unwrap().value, Value::Text("late".to_owned()));
         join(vec![early]);
-        world.calls.close(LONG);
-        world.net.shut();
+        setup.calls.close(LONG);
+        setup.net.shut();
     });
 }
 
@@ -769,15 +769,15 @@ fn the_calls_behind_a_writer_without_time_are_told_to_try_again() {
     explore(300, move || {
         let_time_move();
         let net = Net { delay: Some(MILLISECOND * 10), ..Net::default() };
-        let world = World::of(net, 1);
-        let taken = world.take(LONG);
+        let setup = TestConnections::of(net, 1);
+        let taken = setup.take(LONG);
         // Longer than what a socket accepts.
         let text = |name: &str| format!("{name:5000}");
         let mut threads =
-            vec![spawn(&world, move |world| drop(world.call(&text("hasty"), MILLISECOND * 2)))];
+            vec![spawn(&setup, move |setup| drop(setup.call(&text("hasty"), MILLISECOND * 2)))];
         threads.extend(["a", "b"].map(|name| {
             let counted = Arc::clone(&counted);
-            spawn(&world, move |world| match world.call(&text(name), LONG) {
+            spawn(&setup, move |setup| match setup.call(&text(name), LONG) {
                 Ok(()) => {}
                 Err(error) => {
                     counted.fetch_add(1, Ordering::SeqCst);
@@ -790,7 +790,7 @@ fn the_calls_behind_a_writer_without_time_are_told_to_try_again() {
         }
         taken.give_back(SystemClock.now());
         join_in_time(threads);
-        world.net.shut();
+        setup.net.shut();
     });
     assert!(std::env::var("SCHEDULE").is_ok() || count.load(Ordering::SeqCst) > 0);
 }
@@ -798,101 +798,101 @@ fn the_calls_behind_a_writer_without_time_are_told_to_try_again() {
 #[test]
 fn a_dropped_connection_is_closed_and_replaced() {
     explore(200, || {
-        let world = World::of(Net::default(), 1);
-        drop(world.take(LONG));
-        world.call("a", LONG).unwrap();
-        let links = world.net.log.lock().unwrap().links.clone();
+        let setup = TestConnections::of(Net::default(), 1);
+        drop(setup.take(LONG));
+        setup.call("a", LONG).unwrap();
+        let links = setup.net.log.lock().unwrap().links.clone();
         let closed: Vec<bool> = links.iter().map(|link| link.input.lock().is_closed).collect();
         assert_eq!(closed, [true, false]);
-        world.check_end();
+        setup.check_end();
     });
 }
 
 #[test]
 fn a_connection_owes_at_most_eight_replies() {
     explore(200, || {
-        let world = World::of(Net::default(), 1);
-        world.take(LONG).give_back(SystemClock.now());
+        let setup = TestConnections::of(Net::default(), 1);
+        setup.take(LONG).give_back(SystemClock.now());
         for number in 0..8 {
-            world.detach(&number.to_string(), LONG).unwrap();
+            setup.detach(&number.to_string(), LONG).unwrap();
         }
-        assert!(world.net.log.lock().unwrap().called.is_empty());
-        world.detach("the ninth", LONG).unwrap();
-        assert_eq!(world.net.log.lock().unwrap().called, BTreeSet::from([8]));
-        world.check_end();
+        assert!(setup.net.log.lock().unwrap().called.is_empty());
+        setup.detach("the ninth", LONG).unwrap();
+        assert_eq!(setup.net.log.lock().unwrap().called, BTreeSet::from([8]));
+        setup.check_end();
     });
 }
 
 #[test]
 fn a_connection_owes_the_replies_to_at_most_eight_kilobytes() {
     explore(50, || {
-        let world = World::of(Net::default(), 1);
-        world.take(LONG).give_back(SystemClock.now());
+        let setup = TestConnections::of(Net::default(), 1);
+        setup.take(LONG).give_back(SystemClock.now());
         for name in ["a", "b", "c"] {
-            world.detach(&format!("{name:3000}"), LONG).unwrap();
+            setup.detach(&format!("{name:3000}"), LONG).unwrap();
         }
-        assert_eq!(world.net.log.lock().unwrap().called, BTreeSet::from([2]));
+        assert_eq!(setup.net.log.lock().unwrap().called, BTreeSet::from([2]));
         // The replies were read, so there is room.
-        world.detach(&format!("{:3000}", "d"), LONG).unwrap();
-        assert_eq!(world.net.log.lock().unwrap().called, BTreeSet::from([2]));
-        world.check_end();
+        setup.detach(&format!("{:3000}", "d"), LONG).unwrap();
+        assert_eq!(setup.net.log.lock().unwrap().called, BTreeSet::from([2]));
+        setup.check_end();
     });
 }
 
 #[test]
 fn a_connection_that_ended_while_idle_costs_no_call() {
     explore(200, || {
-        let world = World::of(Net::default(), 1);
-        world.call("a", LONG).unwrap();
-        world.net.shut();
+        let setup = TestConnections::of(Net::default(), 1);
+        setup.call("a", LONG).unwrap();
+        setup.net.shut();
         let_time_move();
         move_time(MILLISECOND * 600);
-        world.call("b", LONG).unwrap();
-        world.check_end();
+        setup.call("b", LONG).unwrap();
+        setup.check_end();
     });
 }
 
 #[test]
 fn one_broken_connection_costs_one_call() {
     explore(200, || {
-        let world = World::new();
-        world.open_two();
-        world.net.shut();
-        world.call("a", LONG).unwrap_err();
-        world.call("b", LONG).unwrap();
-        world.check_end();
+        let setup = TestConnections::new();
+        setup.open_two();
+        setup.net.shut();
+        setup.call("a", LONG).unwrap_err();
+        setup.call("b", LONG).unwrap();
+        setup.check_end();
     });
 }
 
 #[test]
 fn a_connection_that_owes_a_reply_is_not_closed_for_its_age() {
     explore(200, || {
-        let world = World::new();
-        world.open_two();
-        world.detach("a", LONG).unwrap();
+        let setup = TestConnections::new();
+        setup.open_two();
+        setup.detach("a", LONG).unwrap();
         // The connection that owes the reply was used least from now on.
-        let (owing, other) = (world.take(LONG), world.take(LONG));
+        let (owing, other) = (setup.take(LONG), setup.take(LONG));
         owing.give_back(SystemClock.now());
         other.give_back(SystemClock.now());
         move_time(Duration::from_secs(61));
-        world.take(LONG).give_back(SystemClock.now());
-        // The reply is owed still, and is read.
-        world.read_all_owed(Duration::from_secs(100));
-        let replies = world.replies.take();
-        assert!(matches!(&replies[..], [OwedReply { reply: Err(Failure::Refused { .. }), .. }]));
-        world.calls.close(LONG);
-        world.net.shut();
+        setup.take(LONG).give_back(SystemClock.now());
+        // The reply is unread still, and is read.
+        setup.read_all_unread(Duration::from_secs(100));
+        let replies = setup.replies.take();
+        assert!(matches!(&replies[..], [ReleaseReply { reply: Err(Failure::Refused { .. }), .. }]));
+        setup.calls.close(LONG);
+        setup.net.shut();
     });
 }
 
 #[test]
 fn a_connection_that_is_returned_after_the_close_is_closed() {
     explore(200, || {
-        let world = World::new();
-        let taken = world.take(LONG);
-        world.calls.close(LONG);
+        let setup = TestConnections::new();
+        let taken = setup.take(LONG);
+        setup.calls.close(LONG);
         taken.give_back(SystemClock.now());
-        let links = world.net.log.lock().unwrap().links.clone();
+        let links = setup.net.log.lock().unwrap().links.clone();
         assert!(links.iter().all(|link| link.input.lock().is_closed));
     });
 }
@@ -901,82 +901,82 @@ fn a_connection_that_is_returned_after_the_close_is_closed() {
 fn a_caller_without_time_returns_the_connection() {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
-    let schedules = explore(1_000, move || {
+    let runs = explore(1_000, move || {
         let_time_move();
-        let world = World::of(Net::default(), 1);
-        let taken = world.take(LONG);
-        let caller = spawn(&world, |world| drop(world.call("a", MILLISECOND)));
+        let setup = TestConnections::of(Net::default(), 1);
+        let taken = setup.take(LONG);
+        let caller = spawn(&setup, |setup| drop(setup.call("a", MILLISECOND)));
         for _ in 0..3 {
             thread::yield_now();
         }
         taken.give_back(SystemClock.now());
         move_time(MILLISECOND * 2);
         join(vec![caller]);
-        let connections = world.net.log.lock().unwrap().links.len() as u64;
-        world.call("b", LONG).unwrap();
-        let more = world.net.log.lock().unwrap().links.len() as u64 - connections;
+        let connections = setup.net.log.lock().unwrap().links.len() as u64;
+        setup.call("b", LONG).unwrap();
+        let more = setup.net.log.lock().unwrap().links.len() as u64 - connections;
         counted.fetch_add(more, Ordering::SeqCst);
-        world.check_end();
+        setup.check_end();
     });
     // Only what was written in part ends a connection.
     let ended = count.load(Ordering::SeqCst);
-    assert!(ended < schedules as u64 / 10, "{ended} connections ended");
+    assert!(ended < runs as u64 / 10, "{ended} connections ended");
 }
 
 #[test]
 fn an_abort_ends_a_call_that_waits_for_its_reply() {
     explore(300, || {
         let net = Net { delay: Some(LONG), ..Net::default() };
-        let world = World::of(net, 1);
-        let caller = spawn(&world, |world| drop(world.call("a", LONG)));
+        let setup = TestConnections::of(net, 1);
+        let caller = spawn(&setup, |setup| drop(setup.call("a", LONG)));
         thread::yield_now();
-        world.calls.abort_calls();
+        setup.calls.abort_calls();
         // Time stands still.
         join(vec![caller]);
-        world.net.shut();
+        setup.net.shut();
     });
 }
 
 #[test]
 fn a_close_ends_the_calls_in_the_queue_and_later_ones() {
     explore(300, || {
-        let world = World::of(Net::default(), 1);
-        let taken = world.take(LONG);
+        let setup = TestConnections::of(Net::default(), 1);
+        let taken = setup.take(LONG);
         let is_closed = |ended: Result<(), NoReply>| {
             assert!(matches!(ended, Err(NoReply::NoConnection(Failure::Closed))), "{ended:?}");
         };
-        let caller = spawn(&world, move |world| is_closed(world.call("a", LONG)));
+        let caller = spawn(&setup, move |setup| is_closed(setup.call("a", LONG)));
         thread::yield_now();
-        world.calls.close(LONG);
+        setup.calls.close(LONG);
         join(vec![caller]);
-        is_closed(world.call("b", LONG));
+        is_closed(setup.call("b", LONG));
         taken.give_back(SystemClock.now());
-        is_closed(world.call("c", LONG));
-        world.net.shut();
+        is_closed(setup.call("c", LONG));
+        setup.net.shut();
     });
 }
 
 #[test]
-fn a_close_reads_what_is_owed() {
+fn a_close_reads_what_is_unread() {
     explore(300, || {
-        let world = World::new();
-        world.take(LONG).give_back(SystemClock.now());
-        world.detach("a", LONG).unwrap();
-        world.calls.close(LONG);
-        let replies = world.replies.take();
-        assert!(matches!(&replies[..], [OwedReply { reply: Err(Failure::Refused { .. }), .. }]));
-        world.net.shut();
+        let setup = TestConnections::new();
+        setup.take(LONG).give_back(SystemClock.now());
+        setup.detach("a", LONG).unwrap();
+        setup.calls.close(LONG);
+        let replies = setup.replies.take();
+        assert!(matches!(&replies[..], [ReleaseReply { reply: Err(Failure::Refused { .. }), .. }]));
+        setup.net.shut();
     });
 }
 
 #[test]
-fn the_end_of_the_client_ends_what_is_owed() {
+fn the_end_of_the_client_ends_what_is_unread() {
     explore(300, || {
-        let World { calls, replies, net } = {
-            let world = World::new();
-            world.take(LONG).give_back(SystemClock.now());
-            world.detach("a", LONG).unwrap();
-            world
+        let TestConnections { calls, replies, net } = {
+            let setup = TestConnections::new();
+            setup.take(LONG).give_back(SystemClock.now());
+            setup.detach("a", LONG).unwrap();
+            setup
         };
         drop(calls);
         // The thread that has connected may drop the connections.
@@ -985,40 +985,40 @@ fn the_end_of_the_client_ends_what_is_owed() {
             thread::yield_now();
             ended = replies.take();
         }
-        assert!(matches!(&ended[..], [OwedReply { reply: Err(Failure::Closed), .. }]));
+        assert!(matches!(&ended[..], [ReleaseReply { reply: Err(Failure::Closed), .. }]));
         net.shut();
     });
 }
 
 #[test]
-fn an_owed_reply_that_does_not_come_closes_its_connection() {
+fn an_unread_reply_that_never_comes_closes_its_connection() {
     explore(100, || {
-        let world = World::with(Net { delay: Some(LONG), ..Net::default() });
-        world.take(LONG).give_back(SystemClock.now());
-        world.detach("a", LONG).unwrap();
+        let setup = TestConnections::with(Net { delay: Some(LONG), ..Net::default() });
+        setup.take(LONG).give_back(SystemClock.now());
+        setup.detach("a", LONG).unwrap();
         let longest = MILLISECOND * 500;
-        assert!(world.calls.read_owed(longest));
+        assert!(setup.calls.read_unread(longest));
         move_time(longest);
-        assert!(!world.calls.read_owed(longest));
-        let replies = world.replies.take();
-        assert!(matches!(&replies[..], [OwedReply { reply: Err(Failure::Unknown { .. }), .. }]));
-        world.net.shut();
+        assert!(!setup.calls.read_unread(longest));
+        let replies = setup.replies.take();
+        assert!(matches!(&replies[..], [ReleaseReply { reply: Err(Failure::Unknown { .. }), .. }]));
+        setup.net.shut();
     });
 }
 
 #[test]
 fn without_any_connection_a_failure_to_connect_ends_the_queue() {
     explore(500, || {
-        let world = World::with(Net { refuses: true, ..Net::default() });
+        let setup = TestConnections::with(Net { refuses: true, ..Net::default() });
         let threads = (0..3).map(|number| {
-            spawn(&world, move |world| {
+            spawn(&setup, move |setup| {
                 // Time stands still.
-                let ended = world.call(&number.to_string(), LONG);
+                let ended = setup.call(&number.to_string(), LONG);
                 assert!(matches!(ended, Err(NoReply::NoConnection(_))), "{ended:?}");
             })
         });
         join(threads.collect());
-        world.calls.wait_until_unused(LONG);
+        setup.calls.wait_until_unused(LONG);
     });
 }
 
@@ -1026,34 +1026,34 @@ fn without_any_connection_a_failure_to_connect_ends_the_queue() {
 fn a_call_that_leaves_the_queue_was_not_sent() {
     explore(300, || {
         let_time_move();
-        let world = World::of(Net::default(), 1);
-        let taken = world.take(LONG);
-        join_in_time(vec![spawn(&world, |world| {
-            let ended = world.call("a", MILLISECOND);
+        let setup = TestConnections::of(Net::default(), 1);
+        let taken = setup.take(LONG);
+        join_in_time(vec![spawn(&setup, |setup| {
+            let ended = setup.call("a", MILLISECOND);
             let Err(NoReply::Broken(Broken::NotSent(error))) = ended else { panic!("{ended:?}") };
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         })]);
         taken.give_back(SystemClock.now());
-        world.check_end();
+        setup.check_end();
     });
 }
 
 #[test]
-fn a_connection_whose_owed_replies_were_read_keeps_its_place() {
+fn a_connection_whose_unread_replies_were_read_keeps_its_place() {
     explore(50, || {
-        let world = World::new();
-        world.open_two();
-        world.detach("release", LONG).unwrap();
+        let setup = TestConnections::new();
+        setup.open_two();
+        setup.detach("release", LONG).unwrap();
         // The other connection is used last from now on.
-        let (owing, other) = (world.take(LONG), world.take(LONG));
+        let (owing, other) = (setup.take(LONG), setup.take(LONG));
         owing.give_back(SystemClock.now());
         move_time(MILLISECOND);
         other.give_back(SystemClock.now());
-        world.read_all_owed(LONG);
-        world.net.shut();
-        world.call("a", LONG).unwrap_err();
-        world.call("b", LONG).unwrap();
-        world.check_end();
+        setup.read_all_unread(LONG);
+        setup.net.shut();
+        setup.call("a", LONG).unwrap_err();
+        setup.call("b", LONG).unwrap();
+        setup.check_end();
     });
 }
 

@@ -1,8 +1,7 @@
-//! Random schedules of threads in three clients, on a clock that a test moves, beside an oracle that
+//! Random runs of threads in three clients, on a clock that a test moves, beside an oracle that
 //! knows what each thread holds and waits for.
 //!
-//! `DEADLOCK_SEED` repeats the first schedule of a run, and `DEADLOCK_SCHEDULES` is the number of
-//! schedules.
+//! `DEADLOCK_SEED` repeats the first run, and `DEADLOCK_SCHEDULES` is the number of runs.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -275,14 +274,14 @@ impl Play {
                 .unwrap();
             self.known[thread].waits = Some((how, names));
         }
-        self.settle();
+        self.wait_until_idle();
     }
 
     /// Waits until each thread has ended its command or sleeps, and takes the results.
-    fn settle(&mut self) {
+    fn wait_until_idle(&mut self) {
         let end = now() + SOON;
         for look in 1.. {
-            if self.is_settled() {
+            if self.is_idle() {
                 break;
             }
             assert!(now() < end, "{:?}: {:#?}", self.known, self.log);
@@ -298,7 +297,7 @@ impl Play {
     }
 
     /// Whether each thread has ended its command or sleeps.
-    fn is_settled(&mut self) -> bool {
+    fn is_idle(&mut self) -> bool {
         self.take_results();
         let waits = |client: usize| {
             let threads = (client..THREADS).step_by(CLIENTS);
@@ -345,7 +344,7 @@ impl Play {
         if must.iter().any(is_multi) {
             self.clock.advance(FOUND * 2);
         }
-        self.settle();
+        self.wait_until_idle();
         let ended = |thread: &usize| self.known[*thread].waits != waits[*thread].waits;
         for (number, client) in self.clients.iter().enumerate() {
             let reported = cycles(client);
@@ -390,11 +389,11 @@ impl Play {
 fn every_cycle_is_found_and_no_other() {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seed = number("DEADLOCK_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let schedules = number("DEADLOCK_SCHEDULES").unwrap_or(200);
+    let random_runs = number("DEADLOCK_SCHEDULES").unwrap_or(200);
     println!("DEADLOCK_SEED={seed}");
     let mut found = 0;
-    for schedule in 0..schedules {
-        let seed = seed.wrapping_add(schedule);
+    for run in 0..random_runs {
+        let seed = seed.wrapping_add(run);
         let mut play = Play::new(seed);
         play.log.push(format!("DEADLOCK_SEED={seed} DEADLOCK_SCHEDULES=1"));
         for _ in 0..4 {
@@ -405,6 +404,6 @@ fn every_cycle_is_found_and_no_other() {
         }
         found += u64::from(play.end());
     }
-    println!("{found} of {schedules} schedules had a cycle");
-    assert!(schedules < 100 || found > schedules / 10, "{found} of {schedules}");
+    println!("{found} of {random_runs} runs had a cycle");
+    assert!(random_runs < 100 || found > random_runs / 10, "{found} of {random_runs}");
 }

@@ -4,7 +4,7 @@
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of a key or of a channel.
-pub(crate) fn slot_of(key: &str) -> u16 {
+pub(crate) fn hash_slot_of(key: &str) -> u16 {
     let key = key.as_bytes();
     checksum(tag(key).unwrap_or(key)) % SLOTS
 }
@@ -14,7 +14,7 @@ pub(crate) fn slot_of(key: &str) -> u16 {
 /// Not so if the key has braces without a hash tag: a derived name, with braces around the key or a
 /// prefix, then has another tag. Keys of this form are refused for every operation. Otherwise a
 /// lock could be acquired and not released. The form decides, because slots may agree by chance.
-pub(crate) fn keeps_together(key: &str) -> bool {
+pub(crate) fn shares_slot_with_derived(key: &str) -> bool {
     tag(key.as_bytes()).is_some() || !key.contains(['{', '}'])
 }
 
@@ -71,29 +71,29 @@ mod tests {
             ("a{}b", 13_694),
             ("redisson_countdownlatch__channel__{a{b}}", 13_340),
             ("redisson_lock__channel:{a}", 15_495),
-            ("foo{{bar}}zap", slot_of("{bar")),
-            ("foo{bar}{zap}", slot_of("bar")),
-            ("{}", slot_of("{}")),
+            ("foo{{bar}}zap", hash_slot_of("{bar")),
+            ("foo{bar}{zap}", hash_slot_of("bar")),
+            ("{}", hash_slot_of("{}")),
         ] {
-            assert_eq!(slot_of(key), slot, "{key}");
+            assert_eq!(hash_slot_of(key), slot, "{key}");
         }
-        assert!((0..1000).all(|number| slot_of(&number.to_string()) < SLOTS));
+        assert!((0..1000).all(|number| hash_slot_of(&number.to_string()) < SLOTS));
     }
 
     #[test]
     fn derived_names_share_the_slot_unless_braces_hold_no_tag() {
         use crate::model::name::LockName;
         for text in ["a", "orders:42", "a{b}", "{user}:42", "}a{b}", "{a}{", "{{b}}", "{a}b}"] {
-            assert!(keeps_together(text), "{text}");
+            assert!(shares_slot_with_derived(text), "{text}");
             let name = LockName::parse(text).unwrap();
             let of_redisson = [name.channel(), name.token(), name.permit_leases()];
             let own = [name.request("x"), name.job_tokens(), name.job("record", "{b}").into()];
             for made in of_redisson.iter().chain(&own) {
-                assert_eq!(slot_of(made), slot_of(text), "{made}");
+                assert_eq!(hash_slot_of(made), hash_slot_of(text), "{made}");
             }
         }
         for text in ["a{b", "a}b", "a{}b", "}", "{", "}{", "{}{a}"] {
-            assert!(!keeps_together(text), "{text}");
+            assert!(!shares_slot_with_derived(text), "{text}");
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::watchdog::worker::RenewalWorker;
 use crate::watchdog::workers::Workers;
 
 #[derive(Debug)]
-pub(crate) struct PendingReleases {
+pub(crate) struct SharedLedger {
     context: Arc<Context>,
     workers: Arc<Workers>,
     /// While the ledger is locked, no other lock is acquired, except by a store to find the server
@@ -37,19 +37,19 @@ pub(crate) struct PendingReleases {
 }
 
 /// A release which has begun. Dropping this value cancels the release, unless queued.
-pub(crate) struct BegunRelease<'a> {
-    releases: &'a PendingReleases,
+pub(crate) struct CancellableRelease<'a> {
+    releases: &'a SharedLedger,
     pub(crate) no: ReleaseNo,
 }
 
-impl Drop for BegunRelease<'_> {
+impl Drop for CancellableRelease<'_> {
     fn drop(&mut self) {
         self.releases.cancel(self.no);
     }
 }
 
 // One release.
-impl PendingReleases {
+impl SharedLedger {
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
         Self { context, workers, ledger: Mutex::default(), waiting: Parkers::default() }
     }
@@ -81,8 +81,8 @@ impl PendingReleases {
 
     /// Begins a release which this thread queues or cancels. A panic of the thread cancels the
     /// release.
-    pub(crate) fn begin_guarded(&self, release: Release, stage: Stage) -> BegunRelease<'_> {
-        BegunRelease { releases: self, no: self.ledger().begin(release, stage) }
+    pub(crate) fn begin_guarded(&self, release: Release, stage: Stage) -> CancellableRelease<'_> {
+        CancellableRelease { releases: self, no: self.ledger().begin(release, stage) }
     }
 
     /// Cancels a release which is not needed. No effect if the release is queued.
@@ -175,7 +175,7 @@ impl PendingReleases {
 }
 
 // Waiting for releases.
-impl PendingReleases {
+impl SharedLedger {
     /// Whether a release of this name had begun at the mark and may still end the hold: sent
     /// without an answer, or queued and not refused. On a store which does not recover by itself, a
     /// release which failed once does not count.

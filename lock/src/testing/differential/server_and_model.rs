@@ -1,4 +1,4 @@
-//! Two worlds side by side, a server and a keyspace in memory: each operation runs in both, and its
+//! A server and a model of it, a keyspace in memory: each operation runs in both, and its
 //! reply, its messages and what is stored must be the same.
 //!
 //! Replies that carry time may differ by what the operation took: the clock in memory follows the
@@ -42,8 +42,8 @@ pub(crate) fn run_histories<S: Strategy>(
         .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Both worlds.
-pub(crate) struct Worlds {
+/// The server and the model.
+pub(crate) struct ServerAndModel {
     pub(crate) server: RawConnection,
     listener: RawConnection,
     pub(crate) keyspace: Keyspace,
@@ -100,14 +100,14 @@ impl<const KINDS: usize> Sequences<KINDS> {
     }
 }
 
-impl Worlds {
+impl ServerAndModel {
     pub(crate) fn new(server: &Server, keys: Vec<String>) -> Self {
         drop(server.command(&["FLUSHALL"]));
         // The server may not have noticed yet that the listener before is gone.
         drop(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]));
         let mut listener = server.connection();
         drop(listener.command(&["PSUBSCRIBE", "*"]));
-        let mut worlds = Self {
+        let mut both = Self {
             server: server.connection(),
             listener,
             keyspace: Keyspace::default(),
@@ -116,12 +116,12 @@ impl Worlds {
             keys,
             requests: ClientId::random(),
         };
-        worlds.began = worlds.server_time();
-        worlds.pass(Duration::ZERO);
-        worlds
+        both.began = both.server_time();
+        both.pass(Duration::ZERO);
+        both
     }
 
-    /// Runs one operation in both worlds and compares what came of it. A `late` one comes after its
+    /// Runs one operation in both and compares what came of it. A `late` one comes after its
     /// not-after.
     pub(crate) fn compare<O: Operation + ?Sized>(
         &mut self,
@@ -210,7 +210,7 @@ impl Worlds {
         RequestId::of(name.request(&owner), owner, STEP * 60)
     }
 
-    /// Lets time pass in both worlds.
+    /// Lets time pass in both.
     pub(crate) fn pass(&mut self, time: Duration) {
         let millis = i64::try_from(time.as_millis()).unwrap();
         self.now += millis;
@@ -365,7 +365,7 @@ fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Two moments of the two worlds' clocks, or nothing that is one. What is beyond both clocks is a
+/// Two moments of the two clocks, or nothing that is one. What is beyond both clocks is a
 /// number.
 fn same_moments(left: i64, right: i64) -> bool {
     const BEYOND: i64 = 7_000_000_000_000_000;
