@@ -361,8 +361,8 @@ impl ClientBuilder {
 
     /// The maximum time for which a watched hold is renewed: no renewal makes a hold valid beyond
     /// `longest` after its grant. The hold ends with its lease, as lost with
-    /// [`LostReason::Expired`](crate::LostReason::Expired), between `longest` and a third of the
-    /// lease earlier. No limit by default; at least the watchdog lease.
+    /// [`LostReason::Expired`](crate::LostReason::Expired), at most a third of the
+    /// lease before `longest` is over. No limit by default; at least the watchdog lease.
     ///
     /// The limit frees the lock of a thread that hangs while its process lives, and the lock of a
     /// leaked guard, by [`mem::forget`](std::mem::forget) or in a cycle of references: without a

@@ -459,13 +459,13 @@ impl Client {
     /// [prefix](Self::with_prefix) is put in front. The server is never blocked: a request scans a
     /// few hundred keys (`SCAN`), fewer if they are long, and each possible lock is one more round
     /// trip. No large value is read. So a server with many other keys takes long. A lock acquired
-    /// or released meanwhile may be missing, and a lock may be returned twice. A key that is no
-    /// lock as of [`status`](Self::status), or whose name is no lock's, is left out; but a number
-    /// is listed, whether a semaphore's or any other. Keys that the server's user may not read are
+    /// or released meanwhile may be missing, and a lock may be returned twice. Keys which
+    /// [`status`](Self::status) does not recognize, and keys whose names no lock can have, are
+    /// left out. A plain number is listed: the number may be a semaphore. Keys that the server's user may not read are
     /// left out and [counted](Locks::unreadable). In a cluster all masters are queried, in turn;
     /// behind the [single address](crate::guide::managed) of a cluster, the server that answers.
     ///
-    /// An item is an error as of [`Lock::lock`]; after an error the next item may be a lock.
+    /// Each item can fail as [`Lock::lock`] can; after an error the next item may be a lock.
     ///
     /// ```
     /// use wheellock::Client;

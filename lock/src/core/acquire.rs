@@ -214,7 +214,7 @@ impl<'a> LockRequest<'a> {
         let policy = core.policy_at(now, self.wait, self.spec.retries);
         match self.send_nested(hold, count, &policy) {
             Ok(true) => {
-                self.keep(hold);
+                self.set_min_hold(hold);
                 Ok(Some(guard))
             }
             Ok(false) => Ok(None),
@@ -295,8 +295,8 @@ impl<'a> LockRequest<'a> {
             .map_err(|Upgrade| Error::Upgrade { name: self.name.shown() })
     }
 
-    /// Sets the minimum time for which the key stays after an early release.
-    fn keep(&self, hold: &Hold) {
+    /// Makes an early release leave the key until `min_hold` after the grant.
+    fn set_min_hold(&self, hold: &Hold) {
         if let Some(min_hold) = self.min_hold {
             hold.keep_until(hold.since() + min_hold.duration());
         }
@@ -505,7 +505,7 @@ impl<'a> LockTry<'a> {
         let now = core.now();
         let in_time = hold.is_held(now);
         if in_time {
-            request.keep(&hold);
+            request.set_min_hold(&hold);
         } else {
             // The server counts the lease from the arrival of the request, which was late.
             hold.request(lease);

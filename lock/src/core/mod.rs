@@ -44,21 +44,21 @@
 //!
 //! 1. `watchdog/ticker.rs`: the ticker of the wheel returns holds that are due. Each valid hold
 //!    goes back on the wheel at the end of its validity (`scheduler.rs`).
-//! 2. `watchdog/dispatch.rs` passes the holds to the renewal worker of their server
+//! 2. `watchdog/dispatch.rs` passes the holds to the renewal thread of their server
 //!    (`watchdog/workers.rs`, `worker.rs`).
 //! 3. `watchdog/worker_thread.rs` is one turn of the worker's thread. `batch.rs` cuts the due holds
 //!    into scripts.
-//! 4. `watchdog/renewal_round.rs` sends the scripts through `store/store.rs`;
+//! 4. `watchdog/renewal_pass.rs` sends the scripts through `store/store.rs`;
 //!    `store/redis/node/pipeline.rs` keeps several scripts in flight.
-//! 5. `watchdog/renewal_round.rs`: each reply extends the validity of its hold (`hold/hold.rs`) and
+//! 5. `watchdog/renewal_pass.rs`: each reply extends the validity of its hold (`hold/hold.rs`) and
 //!    schedules the next renewal, or ends the hold as lost (`endings.rs`, `events/dispatcher.rs`).
 //! 6. `watchdog/worker_thread.rs` then sends the queued releases (`release_sender.rs`).
 //!
 //! # An unlock and a drop
 //!
 //! 1. `locks/guard.rs` has `unlock`; the drop of every guard is in `core/raw_guard.rs`.
-//! 2. `waits/hand_over.rs` hands the hold to the first waiter of the queue, if possible, and
-//!    nothing else happens. Otherwise `core/release.rs` counts the guard off the hold
+//! 2. `hand_over_or_begin` in `core/raw_guard.rs`: if possible, `hand_over` in `core/release.rs`
+//!    and `waits/hand_over.rs` give the hold to the first waiter, and nothing else happens. Otherwise `core/release.rs` counts the guard off the hold
 //!    (`hold/hold.rs`). After the last guard, the release enters the ledger
 //!    (`watchdog/shared_ledger.rs`, `ledger/ledger.rs`), and `watchdog/endings.rs` removes the
 //!    hold from the wheel and the registry. From here on `is_held` is false. Nothing was sent yet.

@@ -251,7 +251,7 @@ impl RawGuard {
     }
 
     /// Releases the guard where nothing may wait, the clock must not be called, and the guard
-    /// cannot be dropped: the renewal worker does the rest. A count on the server stays one too
+    /// cannot be dropped: the renewal thread does the rest. A count on the server stays one too
     /// high, which the last release ignores.
     pub(crate) fn abandon(&mut self) {
         let released = std::mem::replace(&mut self.released, true);
@@ -329,7 +329,7 @@ impl RawGuard {
         self.send_release(timeout, RetryLimit::One)
     }
 
-    /// Releases the guard without waiting: the hold is over at once, and the renewal worker sends
+    /// Releases the guard without waiting: the hold is over at once, and the renewal thread sends
     /// the release.
     pub(crate) fn defer_release(self) -> Result<(), Error> {
         self.begin_release().map(GuardRelease::queue)
@@ -449,7 +449,7 @@ impl Drop for RawGuard {
             std::mem::forget(std::mem::take(&mut self.extras));
         }
         if !self.released {
-            // A failure is not swallowed: the release is queued, and the renewal worker finishes
+            // A failure is not swallowed: the release is queued, and the renewal thread finishes
             // the queued release.
             drop(self.send_release_on_drop());
         }

@@ -201,7 +201,7 @@ pub(crate) fn unsent_release() -> Error {
 }
 
 /// A guard is gone, and the server is still to be notified. If this value is dropped before, as
-/// when the clock panics, the renewal worker ends and releases the hold.
+/// when the clock panics, the renewal thread ends and releases the hold.
 #[derive(Debug)]
 pub(crate) struct GuardRelease {
     core: Arc<ClientCore>,

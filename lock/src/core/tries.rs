@@ -62,7 +62,7 @@ pub(crate) struct Waited<G> {
     pub(crate) was_refused: bool,
 }
 
-/// The subject and the limits of a wait. A request never changes during the wait.
+/// The parameters of a wait: its lock, its mode and its limits. They never change during the wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitRequest<'a> {
     pub(crate) name: &'a LockName,

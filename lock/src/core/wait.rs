@@ -14,6 +14,17 @@
 //! still, but two threads on one lock would meet at the server, and make a seventh of the
 //! hand-overs.
 //!
+//! The states of a waiter:
+//!
+//! ```text
+//! Lone ── refused, or the queues are inspected ──▶ Queued ── granted ──▶ Granted
+//!   │                                                │
+//!   └── granted, or the wait ends ──▶ Left ◀─────────┘  given a hold, or the wait ends
+//! ```
+//!
+//! A queued waiter tries as the delegate of its queue; watches the delegate as the deputy; else
+//! sleeps.
+//!
 //! A wait returns `None` only after an answer: since the wait began, the server has refused a try
 //! of the queue, or this client held the lock. Otherwise the wait returns the delegate's error, or
 //! an error that there was no answer.
@@ -37,7 +48,7 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::store::Store;
 use crate::store::retry::SHORTEST_CALL;
 use crate::waits::queue::{JoinMode, Step, Ticket, Wakes};
-use crate::waits::registry::{ChannelQueue, Recipient, WaitRegistry, WaitingThread, remove_unused};
+use crate::waits::registry::{Recipient, WaitRegistry, Waiters, WaitingThread, remove_unused};
 
 /// The next action of a waiter.
 #[derive(Debug)]
@@ -142,7 +153,7 @@ enum Listing<'a> {
 }
 
 /// The result of a waiter's visit to its queue.
-enum QueueLook {
+enum QueueVisit {
     Step(Step),
     HandedOver(Arc<Hold>),
 }
@@ -213,7 +224,7 @@ impl Waiter<'_> {
         let deadline = self.request.wait.deadline;
         loop {
             // 1. A shutdown or a cancellation ends every wait.
-            if let Some(end) = self.end() {
+            if let Some(end) = self.early_end() {
                 return WaitAction::End(end);
             }
             // Another thread waits for this thread, and holds the lock.
@@ -235,14 +246,14 @@ impl Waiter<'_> {
                 *self.answer_by.get_or_insert_with(|| AnswerBy::new(now, deadline));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
             let heard = deadline.is_none() || self.round_trip.is_some() || self.has_answer();
-            let end = if heard { deadline } else { answer_end };
+            let wait_until = if heard { deadline } else { answer_end };
             // The first try is made in any case. Later tries are made only if their answer can
             // arrive in time: a try cut off by the deadline would be an error, although another
             // owner holds the lock.
             let in_time = left.zip(self.round_trip).is_none_or(|(left, trip)| left > trip);
-            let step = match self.look(now) {
-                QueueLook::Step(step) => step,
-                QueueLook::HandedOver(hold) => return WaitAction::HandedOver(hold),
+            let step = match self.visit_queue(now) {
+                QueueVisit::Step(step) => step,
+                QueueVisit::HandedOver(hold) => return WaitAction::HandedOver(hold),
             };
             // A hold of this client may have been cached since this waiter joined.
             if matches!(step, Step::Sleep(_))
@@ -272,17 +283,20 @@ impl Waiter<'_> {
                 }
                 // 6. Sleep until woken, or until the time of the queue, the deadline, step 5 or a
                 //    search for deadlocks.
-                Step::Sleep(wake_at) if end.is_none_or(|end| now < end) => match &self.parker {
-                    Some(parker) => {
-                        let ask_at = ask_at.filter(|_| !heard);
-                        let wake_at = wake_at.into_iter().chain(end).chain(ask_at).chain(look_at);
-                        let wake_at = wake_at.min();
-                        park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
+                Step::Sleep(wake_at) if wait_until.is_none_or(|until| now < until) => {
+                    match &self.parker {
+                        Some(parker) => {
+                            let ask_at = ask_at.filter(|_| !heard);
+                            let wake_at =
+                                wake_at.into_iter().chain(wait_until).chain(ask_at).chain(look_at);
+                            let wake_at = wake_at.min();
+                            park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
+                        }
+                        // Most waiters never sleep. Before the first sleep a waiter visits the queue
+                        // again: a message may have arrived before the parker was set.
+                        None => self.set_parker(),
                     }
-                    // Most waiters never sleep. Before the first sleep a waiter visits the queue
-                    // again: a message may have arrived before the parker was set.
-                    None => self.set_parker(),
-                },
+                }
                 // 7. The time is over.
                 Step::Sleep(_) if !heard => {
                     return WaitAction::End(WaitEnd::Unanswered(self.failure()));
@@ -342,7 +356,7 @@ impl Waiter<'_> {
     /// Reports a try without an answer, or with an error for all waiters. The error ends this wait.
     pub(crate) fn failed(&self, error: Error) -> WaitEnd {
         // If the try was cut off, the server is not to blame. The attempt rolls back its traces.
-        if let Some(end) = self.end() {
+        if let Some(end) = self.early_end() {
             return end;
         }
         self.with_queue((), |waiters| waiters.failure = Some(error.clone()));
@@ -363,7 +377,7 @@ impl Waiter<'_> {
     /// given a hold, has a reason to try, or the wait is over.
     pub(crate) fn has_work(&self) -> bool {
         let now = self.registry.clock.now();
-        self.end().is_some()
+        self.early_end().is_some()
             || self.with_queue(false, |waiters| {
                 let thread = waiters.threads.get(&self.ticket);
                 let is_given = thread.is_some_and(|thread| thread.given.is_some());
@@ -398,7 +412,8 @@ impl Waiter<'_> {
         matches!(&self.listing, Listing::Listed(listed) if listed.takes_look(now))
     }
 
-    fn end(&self) -> Option<WaitEnd> {
+    /// The end of the wait by a shutdown of the client or a cancellation.
+    fn early_end(&self) -> Option<WaitEnd> {
         if self.registry.is_closed() {
             return Some(WaitEnd::Closed);
         }
@@ -421,7 +436,7 @@ impl Waiter<'_> {
     fn wait_out(&self) -> WaitEnd {
         let (clock, wait) = (&*self.registry.clock, self.request.wait);
         loop {
-            if let Some(end) = self.end() {
+            if let Some(end) = self.early_end() {
                 return end;
             }
             if wait.deadline.is_none_or(|deadline| deadline <= clock.now()) {
@@ -440,14 +455,14 @@ impl Waiter<'_> {
     }
 
     /// The next step: by the queue, or with a hold given to the waiter.
-    fn look(&mut self, now: Instant) -> QueueLook {
+    fn visit_queue(&mut self, now: Instant) -> QueueVisit {
         if self.state == WaiterState::Lone {
-            return QueueLook::Step(Step::Try(Wakes::FIRST));
+            return QueueVisit::Step(Step::Try(Wakes::FIRST));
         }
         let (registry, ticket) = (self.registry, self.ticket);
         let mut channels = registry.channels();
         let Some(channel) = channels.by_name.get_mut(self.request.channel) else {
-            return QueueLook::Step(Step::Sleep(None));
+            return QueueVisit::Step(Step::Sleep(None));
         };
         let waiters = channel.of(self.has_braces).waiters(self.request.mode);
         if let Some(hold) = waiters.threads.get_mut(&ticket).and_then(|thread| thread.given.take())
@@ -457,14 +472,14 @@ impl Waiter<'_> {
                 waiters.queue.decline(ticket);
                 drop(channels);
                 self.end_given(&hold);
-                return self.look(now);
+                return self.visit_queue(now);
             }
             waiters.queue.take(ticket);
             waiters.threads.remove(&ticket);
             drop(channels);
             self.state = WaiterState::Left;
             registry.sleepers.down(1);
-            return QueueLook::HandedOver(hold);
+            return QueueVisit::HandedOver(hold);
         }
         let step = waiters.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
@@ -475,7 +490,7 @@ impl Waiter<'_> {
                 waiters.queue.to_wake(now).for_each(|ticket| waiters.unpark(Some(ticket)));
             }
         }
-        QueueLook::Step(step)
+        QueueVisit::Step(step)
     }
 
     /// Takes the cached hold of the name, and leaves the queue. If this waiter may not have the
@@ -525,7 +540,7 @@ impl Waiter<'_> {
         }
     }
 
-    fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut ChannelQueue) -> R) -> R {
+    fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut Waiters) -> R) -> R {
         let mut channels = self.registry.channels();
         let channel = channels.by_name.get_mut(self.request.channel);
         let mode = self.request.mode;

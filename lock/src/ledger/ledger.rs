@@ -41,8 +41,8 @@ pub(crate) enum Stage {
     Unread,
     /// The thread of the server, when the release is due.
     Queued(ServerId),
-    /// The thread of the server, after sending the release in its round.
-    InRound(ServerId),
+    /// The thread of the server, after sending the release in its pass.
+    InPass(ServerId),
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ struct ReleaseEntry {
 /// 1. An entry exists from `begin` until its release is cancelled, acknowledged past the deadline
 ///    of late copies, expired, or given up.
 /// 2. Only `take`, `put_back` and `change` change entries and the fields derived from entries.
-/// 3. An answer counts in `Sending`, `Unread` and `InRound`. A later answer is ignored.
+/// 3. An answer counts in `Sending`, `Unread` and `InPass`. A later answer is ignored.
 /// 4. A release that began before a mark and was open then is outstanding at this mark, or was
 ///    settled since. A release refused for good counts as settled.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ pub(crate) struct Ledger {
 struct Counts {
     in_server_queue: usize,
     unread: usize,
-    /// Releases queued or in a round, and the length of their names.
+    /// Releases queued or in a pass, and the length of their names.
     queued: usize,
     name_bytes: usize,
 }
@@ -116,7 +116,7 @@ pub(crate) struct ReleaseAnswer<'a> {
     pub(crate) has_copies: bool,
 }
 
-/// The remaining work for a release after an answer.
+/// The effect of an answer: what it has said of the release, and whether to queue the release.
 #[derive(Debug, Default)]
 pub(crate) struct AfterAnswer {
     /// Whether this is the first acknowledgement of the release.
@@ -146,9 +146,9 @@ const MAX_SETTLED: usize = 256;
 const MAX_QUEUED: usize = 1 << 20;
 /// The maximum length of all queued names: a million names may have 64 bytes each.
 const MAX_NAME_BYTES: usize = 64 << 20;
-/// The number of releases sent together. A renewal that becomes due meanwhile waits for the round,
+/// The number of releases sent together. A renewal that becomes due meanwhile waits for the pass,
 /// about a millisecond.
-pub(crate) const ROUND: usize = 100;
+pub(crate) const MAX_PER_PASS: usize = 100;
 
 impl ReleaseEntry {
     fn due(&self) -> Option<(ServerId, Instant)> {
@@ -192,7 +192,7 @@ impl Counts {
             Stage::InServerQueue => counts.in_server_queue = 1,
             Stage::Sending => {}
             Stage::Unread => counts.unread = 1,
-            Stage::Queued(_) | Stage::InRound(_) => {
+            Stage::Queued(_) | Stage::InPass(_) => {
                 counts.queued = 1;
                 counts.name_bytes = entry.name_bytes();
             }
@@ -297,7 +297,7 @@ impl Ledger {
     /// Whether a thread other than a server's thread acts next on the release.
     fn is_in_flight(&self, no: ReleaseNo) -> bool {
         let entry = self.entries.get(&no);
-        entry.is_some_and(|entry| !matches!(entry.stage, Stage::Queued(_) | Stage::InRound(_)))
+        entry.is_some_and(|entry| !matches!(entry.stage, Stage::Queued(_) | Stage::InPass(_)))
     }
 
     /// Marks a release as unread, just before its request is written at `sent_at`.
@@ -369,10 +369,10 @@ impl Ledger {
     ) -> AfterAnswer {
         let ReleaseAnswer { sent_at, reply, has_copies } = answer;
         // The next stage if the answer does not settle the release. Unchanged if the caller must
-        // queue the release; queued after a round.
+        // queue the release; queued after a pass.
         let (stage, must_queue) = match self.entries.get(&no).map(|entry| entry.stage) {
             Some(stage @ (Stage::Sending | Stage::Unread)) => (stage, true),
-            Some(Stage::InRound(server)) => (Stage::Queued(server), false),
+            Some(Stage::InPass(server)) => (Stage::Queued(server), false),
             _ => return AfterAnswer::default(),
         };
         let Some(mut entry) = self.take(no) else { return AfterAnswer::default() };
@@ -440,8 +440,9 @@ impl Ledger {
 
 // Operations of a server's thread.
 impl Ledger {
-    /// Takes up to `max` due releases into the round. The releases stay pending until acknowledged.
-    pub(crate) fn begin_round(
+    /// Takes up to `max` due releases of `server` for one pass of its renewal thread. The releases
+    /// stay pending until acknowledged. A release without an operation is not returned.
+    pub(crate) fn begin_pass(
         &mut self,
         server: ServerId,
         now: Instant,
@@ -450,7 +451,7 @@ impl Ledger {
         let due: Vec<ReleaseNo> = self.due_at(server, now).take(max).collect();
         let send = |ledger: &mut Self, no: ReleaseNo| {
             ledger.change(no, |entry| {
-                entry.stage = Stage::InRound(server);
+                entry.stage = Stage::InPass(server);
                 let operation = entry.release.operation(now)?;
                 Some((no, entry.release.id.name.clone(), operation))
             })?
@@ -458,11 +459,11 @@ impl Ledger {
         due.into_iter().filter_map(|no| send(self, no)).collect()
     }
 
-    /// Queues the unanswered releases of a round again. The requests may have run.
-    pub(crate) fn end_round(&mut self, now: Instant, sent: &[ReleaseNo]) {
+    /// Queues the unanswered releases of a pass again. The requests may have run.
+    pub(crate) fn end_pass(&mut self, now: Instant, sent: &[ReleaseNo]) {
         for no in sent {
             let stage = self.entries.get(no).map(|entry| entry.stage);
-            if let Some(Stage::InRound(server)) = stage
+            if let Some(Stage::InPass(server)) = stage
                 && let Some(mut entry) = self.take(*no)
             {
                 entry.release.ended = None;
@@ -511,7 +512,7 @@ impl Ledger {
         due.filter_map(with_server).filter(|(_, of)| *of != server).collect()
     }
 
-    /// Queues a queued release for another server.
+    /// Moves a queued release to `server`. No effect on a release in another stage.
     pub(crate) fn move_to(&mut self, no: ReleaseNo, server: ServerId) {
         self.change(no, |entry| {
             if let Stage::Queued(queued_for) = &mut entry.stage {
@@ -672,7 +673,7 @@ impl Ledger {
         let mut all = Unacknowledged { is_empty: true, has_untried: false, may_end: false };
         for entry in self.entries.values().filter(|entry| !entry.is_acknowledged()) {
             let is_dead = match entry.stage {
-                Stage::Queued(server) | Stage::InRound(server) => dead.contains(&server),
+                Stage::Queued(server) | Stage::InPass(server) => dead.contains(&server),
                 _ => false,
             };
             all.is_empty = false;
@@ -734,9 +735,9 @@ mod tests {
 
     /// Sends the only release that is due.
     fn send_one(ledger: &mut Ledger, now: Instant) -> ReleaseNo {
-        let round = ledger.begin_round(HERE, now, 9);
-        assert_eq!(round.len(), 1);
-        round[0].0
+        let pass = ledger.begin_pass(HERE, now, 9);
+        assert_eq!(pass.len(), 1);
+        pass[0].0
     }
 
     fn answer<'a>(sent_at: Instant, reply: Result<&'a Released, &'a Failure>) -> ReleaseAnswer<'a> {
@@ -767,7 +768,7 @@ mod tests {
         let no = send_one(&mut ledger, now);
         assert_eq!((ledger.queued(), open(&ledger)), (1, 1), "still pending");
         acknowledge(&mut ledger, no, now, 5);
-        ledger.end_round(now, &[no]);
+        ledger.end_pass(now, &[no]);
         assert_eq!((ledger.queued(), open(&ledger)), (0, 0));
     }
 
@@ -807,7 +808,7 @@ mod tests {
         let mut ledger = ledger_of_one(now, None);
         let mut tries = 0;
         while now < end {
-            for (no, ..) in ledger.begin_round(HERE, now, 9) {
+            for (no, ..) in ledger.begin_pass(HERE, now, 9) {
                 tries += 1;
                 fail(&mut ledger, no, now, &Failure::Closed);
             }
@@ -822,7 +823,7 @@ mod tests {
         let now = origin();
         let mut ledger = ledger_of_one(now, None);
         let no = send_one(&mut ledger, now);
-        ledger.end_round(now, &[no]);
+        ledger.end_pass(now, &[no]);
         assert_eq!((ledger.queued(), open(&ledger)), (1, 1));
         assert!(ledger.next_due(HERE).is_some_and(|due| due > now && due <= now + MAX_PAUSE));
     }
@@ -837,11 +838,11 @@ mod tests {
         }
         let mut sent = |millis: u64, max: usize| {
             let now = now + Duration::from_millis(millis);
-            let round = ledger.begin_round(HERE, now, max);
-            for (no, ..) in &round {
+            let pass = ledger.begin_pass(HERE, now, max);
+            for (no, ..) in &pass {
                 acknowledge(&mut ledger, *no, now, 5);
             }
-            round.iter().map(|(_, name, _)| name.as_str().to_owned()).collect::<String>()
+            pass.iter().map(|(_, name, _)| name.as_str().to_owned()).collect::<String>()
         };
         assert_eq!(sent(9, 9), "");
         assert_eq!(sent(20, 3), "abc");
@@ -859,7 +860,7 @@ mod tests {
         }
         assert!(!queue(&mut ledger, release("y", None), now));
         assert_eq!((ledger.queued(), ledger.abandoned), (1024, 1));
-        let (no, ..) = ledger.begin_round(HERE, now, 1).remove(0);
+        let (no, ..) = ledger.begin_pass(HERE, now, 1).remove(0);
         acknowledge(&mut ledger, no, now, 5);
         assert!(queue(&mut ledger, release("y", None), now));
     }
@@ -891,12 +892,12 @@ mod tests {
         let mut ledger = ledger_of_one(now, None);
         let left = |ledger: &Ledger, dead: &[ServerId]| ledger.unacknowledged(now, dead);
         let expected = |may_end| Unacknowledged { is_empty: false, has_untried: true, may_end };
-        for in_round in [false, true] {
-            if in_round {
+        for in_pass in [false, true] {
+            if in_pass {
                 send_one(&mut ledger, now);
             }
-            assert_eq!(left(&ledger, &[HERE]), expected(false), "in a round: {in_round}");
-            assert_eq!(left(&ledger, &[THERE]), expected(true), "in a round: {in_round}");
+            assert_eq!(left(&ledger, &[HERE]), expected(false), "in a pass: {in_pass}");
+            assert_eq!(left(&ledger, &[THERE]), expected(true), "in a pass: {in_pass}");
         }
         // Not so the release of a caller, which has a thread of its own.
         ledger.begin(release("b", None), Stage::Sending);
@@ -966,7 +967,7 @@ mod tests {
         }
 
         fn is_in_flight(&self) -> bool {
-            !matches!(self.stage, Stage::Queued(_) | Stage::InRound(_))
+            !matches!(self.stage, Stage::Queued(_) | Stage::InPass(_))
         }
 
         fn schedule(&mut self, due: Instant) -> &mut ReleaseSchedule {
@@ -1075,7 +1076,7 @@ mod tests {
                 }
                 5 | 6 => {
                     let is_in_flight =
-                        |stage| !matches!(stage, Stage::Queued(_) | Stage::InRound(_));
+                        |stage| !matches!(stage, Stage::Queued(_) | Stage::InPass(_));
                     if let Some(at) = at_stage(&mut random, &is_in_flight) {
                         assert!(ledger.queue(list[at].no, HERE, now));
                         list[at].schedule(now);
@@ -1115,17 +1116,17 @@ mod tests {
                     }
                 }
                 8 => {
-                    for (no, ..) in ledger.begin_round(HERE, now, 3) {
+                    for (no, ..) in ledger.begin_pass(HERE, now, 3) {
                         let one = list.iter_mut().find(|one| one.no == no).unwrap();
                         assert!(one.schedule.unwrap().due <= now, "seed {seed} step {step}");
-                        one.stage = Stage::InRound(HERE);
+                        one.stage = Stage::InPass(HERE);
                     }
                 }
                 9 | 10 => {
                     let Some(at) = random.choice(0..list.len()) else { continue };
                     let (no, stage) = (list[at].no, list[at].stage);
-                    let is_round = matches!(stage, Stage::InRound(_));
-                    let alone = is_round || random.u8(..4) > 0;
+                    let is_in_pass = matches!(stage, Stage::InPass(_));
+                    let alone = is_in_pass || random.u8(..4) > 0;
                     let found = if alone || random.bool() { Found::Own } else { Found::Nothing };
                     let server_time = ServerTime(random.i64(999_000..1_002_000));
                     let released = Released::new(found, server_time);
@@ -1134,9 +1135,9 @@ mod tests {
                     let ago = Duration::from_millis(random.u64(..200));
                     let sent_at = now.checked_sub(ago).unwrap();
                     let answered = ledger.answered(no, alone, now, answer(sent_at, reply));
-                    if matches!(stage, Stage::Sending | Stage::Unread | Stage::InRound(_)) {
+                    if matches!(stage, Stage::Sending | Stage::Unread | Stage::InPass(_)) {
                         let (stays, is_logged) = list[at].answer((sent_at, now), moved_at, reply);
-                        assert_eq!(answered.must_queue, stays && !is_round, "seed {seed}");
+                        assert_eq!(answered.must_queue, stays && !is_in_pass, "seed {seed}");
                         log.extend(is_logged.then_some(sent_at));
                         if !stays {
                             list.remove(at);
@@ -1147,11 +1148,11 @@ mod tests {
                 }
                 _ => {
                     let sent: Vec<_> = list.iter().map(|one| one.no).collect();
-                    ledger.end_round(now, &sent);
+                    ledger.end_pass(now, &sent);
                     list.retain_mut(|one| {
-                        let is_round = matches!(one.stage, Stage::InRound(_));
-                        one.stage = if is_round { Stage::Queued(HERE) } else { one.stage };
-                        !is_round || one.schedule(now).fail(now)
+                        let is_in_pass = matches!(one.stage, Stage::InPass(_));
+                        one.stage = if is_in_pass { Stage::Queued(HERE) } else { one.stage };
+                        !is_in_pass || one.schedule(now).fail(now)
                     });
                 }
             }

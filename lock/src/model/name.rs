@@ -16,10 +16,11 @@ pub(crate) const LONGEST_NAME: usize = 64 * 1024;
 
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
-/// Whether a channel may be in another slot than its key. Then the key's node cannot publish to the
+/// Whether a channel may be in another hash slot than its key: true only for latches with a brace
+/// in the name. Then the key's node cannot publish to the
 /// channel's shard, only to all nodes. Redisson cannot use such a latch in a cluster at all, so no
 /// sharded subscriber misses the message.
-pub(crate) fn lies_apart(channel: &str) -> bool {
+pub(crate) fn is_in_other_slot(channel: &str) -> bool {
     let braced = channel.strip_prefix(LATCH_CHANNEL).and_then(|braced| braced.strip_prefix('{'));
     braced.is_some_and(|name| name.contains('{'))
 }
@@ -105,7 +106,7 @@ impl LockName {
     }
 
     /// The channel of latches. Redisson ignores braces here, so the channel of a latch with braces
-    /// in its name [is in another slot](lies_apart).
+    /// in its name [is in another slot](is_in_other_slot).
     pub(crate) fn latch_channel(&self) -> Arc<str> {
         Arc::from(format!("{LATCH_CHANNEL}{{{}}}", self.0))
     }
@@ -408,11 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_channel_of_a_latch_with_braces_lies_apart() {
+    fn only_the_channel_of_a_latch_with_braces_is_in_other_slot() {
         for (text, apart) in [("a", false), ("a{b}", true), ("{user}:42", true)] {
             let name = LockName::parse(text).unwrap();
-            assert_eq!(lies_apart(&name.latch_channel()), apart, "{text}");
-            assert!(!lies_apart(&name.channel()) && !lies_apart(&name.semaphore_channel()));
+            assert_eq!(is_in_other_slot(&name.latch_channel()), apart, "{text}");
+            assert!(
+                !is_in_other_slot(&name.channel()) && !is_in_other_slot(&name.semaphore_channel())
+            );
         }
     }
 

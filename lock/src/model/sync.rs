@@ -35,7 +35,7 @@ pub(crate) use std::thread;
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
-/// Empty only inside a wait.
+/// The guard of a [`Mutex`]. `None` only while a [`Condvar`] has the inner guard.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 

@@ -1,10 +1,11 @@
 //! Which of a channel's waiters tries, and when: the rules, with time as an argument.
 //!
-//! Waiters queue in the order of their arrival. Only the *delegate* tries at the server: the first
-//! waiter that is not stuck in a call. So a thousand threads cost one try for each release, and one
-//! for each poll bound in case a message was lost. A refused waiter retains its place. The
-//! *deputy*, the first waiter except the delegate, watches the delegate's call and takes over if
-//! the delegate gets stuck.
+//! Waiters queue in the order of their arrival. Only the *delegate* tries at the server. Waiters
+//! that are stuck in a call, or were given a hold, are left out; of the others the delegate is the
+//! first with a call or a reason to try, else the first. So a thousand threads cost one try for
+//! each release, and one for each poll bound in case a message was lost. A refused waiter retains
+//! its place. The *deputy*, the first of these waiters except the delegate, watches the delegate's
+//! call and takes over if the delegate gets stuck.
 //!
 //! Where several waiters can be granted, as with readers and permits, an answer may leave something
 //! to the rest. Then the next waiter of the queue tries too, each waiter once for each wake. A
@@ -166,7 +167,7 @@ impl WaitQueue {
     pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
         let Some(place) = self.place(ticket) else { return Step::Sleep(None) };
         if self.delegate_place(now) != Some(place) {
-            return Step::Sleep(self.look_again_at(place, now));
+            return Step::Sleep(self.deputy_checks_at(place, now));
         }
         if let Some(until) = self.yielding.until(now) {
             return Step::Sleep(Some(until));
@@ -408,7 +409,7 @@ impl WaitQueue {
     }
 
     /// When the deputy checks whether the delegate is stuck in its call, to take over.
-    fn look_again_at(&self, place: usize, now: Instant) -> Option<Instant> {
+    fn deputy_checks_at(&self, place: usize, now: Instant) -> Option<Instant> {
         if self.deputy_place(now) != Some(place) {
             return None;
         }

@@ -117,14 +117,14 @@ impl WaitRegistry {
 
     /// Calls `tell` for each queue of a channel, and wakes the returned waiter with nothing locked,
     /// as the waiter visits its queue at once.
-    fn tell(&self, channel: &str, tell: impl Fn(&mut ChannelQueue) -> Option<Ticket>) {
+    fn tell(&self, channel: &str, tell: impl Fn(&mut Waiters) -> Option<Ticket>) {
         let woken: Vec<Parker> = {
             let mut channels = self.channels();
             let queues =
                 channels.by_name.get_mut(channel).into_iter().flat_map(Channel::queues_mut);
-            let wake = |queue: &mut ChannelQueue| {
-                let ticket = tell(queue)?;
-                queue.threads.get(&ticket).map(|thread| thread.parker.clone())
+            let wake = |waiters: &mut Waiters| {
+                let ticket = tell(waiters)?;
+                waiters.threads.get(&ticket).map(|thread| thread.parker.clone())
             };
             queues.filter_map(wake).collect()
         };
@@ -134,8 +134,8 @@ impl WaitRegistry {
     /// Ends every wait, now and later.
     pub(crate) fn close(&self) {
         self.shutdown.begin();
-        for queue in self.channels().by_name.values().flat_map(Channel::queues) {
-            queue.threads.values().for_each(|thread| thread.parker.unpark());
+        for waiters in self.channels().by_name.values().flat_map(Channel::queues) {
+            waiters.threads.values().for_each(|thread| thread.parker.unpark());
         }
     }
 
@@ -212,9 +212,9 @@ impl Listener for WaitRegistry {
         if let Some(channel) = self.channels().by_name.get_mut(channel) {
             channel.live = true;
         }
-        self.tell(channel, |queue| {
-            queue.queue.confirmed();
-            queue.queue.delegate(now)
+        self.tell(channel, |waiters| {
+            waiters.queue.confirmed();
+            waiters.queue.delegate(now)
         });
     }
 
@@ -235,13 +235,13 @@ impl Listener for WaitRegistry {
             return;
         }
         let budget = self.settings.hand_over.budget();
-        self.tell(channel, |queue| {
+        self.tell(channel, |waiters| {
             let Some(now) = now else {
-                queue.queue.hold_ended();
-                return queue.queue.first_asleep();
+                waiters.queue.hold_ended();
+                return waiters.queue.first_asleep();
             };
-            let is_reason = queue.queue.message(now, budget);
-            is_reason.then(|| queue.queue.delegate(now)).flatten()
+            let is_reason = waiters.queue.message(now, budget);
+            is_reason.then(|| waiters.queue.delegate(now)).flatten()
         });
     }
 
@@ -346,13 +346,14 @@ pub(crate) struct Channel {
 /// The waiters for one name. Readers, writers and watchers of a lock have a queue each.
 #[derive(Debug)]
 pub(crate) struct NameQueues {
-    pub(crate) exclusive: ChannelQueue,
-    shared: ChannelQueue,
-    watching: ChannelQueue,
+    pub(crate) exclusive: Waiters,
+    shared: Waiters,
+    watching: Waiters,
 }
 
+/// The waiters of a channel in one mode: their queue, and their threads.
 #[derive(Debug)]
-pub(crate) struct ChannelQueue {
+pub(crate) struct Waiters {
     pub(crate) queue: WaitQueue,
     pub(crate) threads: BTreeMap<Ticket, WaitingThread>,
     pub(crate) subscribed: bool,
@@ -373,9 +374,9 @@ pub(crate) struct WaitingThread {
 impl Channel {
     pub(crate) fn new(poll_bound: Duration) -> Self {
         let queues = || NameQueues {
-            exclusive: ChannelQueue::new(poll_bound),
-            shared: ChannelQueue::new(poll_bound),
-            watching: ChannelQueue::new(poll_bound),
+            exclusive: Waiters::new(poll_bound),
+            shared: Waiters::new(poll_bound),
+            watching: Waiters::new(poll_bound),
         };
         Self { plain: queues(), braced: queues(), live: false }
     }
@@ -385,23 +386,23 @@ impl Channel {
         if has_braces { &mut self.braced } else { &mut self.plain }
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &ChannelQueue> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &Waiters> {
         let names = [&self.plain, &self.braced].into_iter();
         names.flat_map(|queues| [&queues.exclusive, &queues.shared, &queues.watching])
     }
 
     fn is_subscribed(&self) -> bool {
-        self.queues().any(|queue| queue.subscribed)
+        self.queues().any(|waiters| waiters.subscribed)
     }
 
-    pub(crate) fn queues_mut(&mut self) -> impl Iterator<Item = &mut ChannelQueue> {
+    pub(crate) fn queues_mut(&mut self) -> impl Iterator<Item = &mut Waiters> {
         let names = [&mut self.plain, &mut self.braced].into_iter();
         names.flat_map(|queues| [&mut queues.exclusive, &mut queues.shared, &mut queues.watching])
     }
 }
 
 impl NameQueues {
-    pub(crate) fn waiters(&mut self, mode: WaitMode) -> &mut ChannelQueue {
+    pub(crate) fn waiters(&mut self, mode: WaitMode) -> &mut Waiters {
         match mode {
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => &mut self.exclusive,
             WaitMode::Shared => &mut self.shared,
@@ -410,7 +411,7 @@ impl NameQueues {
     }
 }
 
-impl ChannelQueue {
+impl Waiters {
     fn new(poll_bound: Duration) -> Self {
         Self {
             queue: WaitQueue::new(poll_bound),

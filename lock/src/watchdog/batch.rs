@@ -61,7 +61,7 @@ pub(crate) type Batch = Vec<DueRenewal>;
 const BACKLOG_WINDOW: usize = 10;
 /// Full scripts in flight otherwise: another client waits for one script at most.
 const WINDOW: usize = 1;
-/// More scripts than this are a backlog: a turn of a hundred thousand holds has twenty.
+/// More scripts than this are a backlog: a pass of a hundred thousand holds has twenty.
 const BACKLOG: usize = 40;
 /// The cost of a script for a server beyond its keys, in keys. Measured: 6 us, and 1.6 to 2.4 us
 /// for each key.
@@ -69,7 +69,7 @@ const SCRIPT_COST: usize = 3;
 /// The most scripts in flight, however small. A server answers them within two milliseconds.
 const MAX_WINDOW: usize = 256;
 
-/// Whether `due` holds are more than a turn should have, for scripts of up to `keys`.
+/// Whether `due` holds are more than a pass should have, for scripts of up to `keys`.
 pub(crate) fn is_backlog(due: usize, keys: usize) -> bool {
     due > keys * BACKLOG
 }
@@ -101,7 +101,7 @@ pub(crate) fn in_batches(store: &Store, due: Vec<DueRenewal>, keys: usize) -> Ve
     batches.into()
 }
 
-/// The number of a turn's scripts in flight at a time.
+/// The number of a pass's scripts in flight at a time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SendWindow {
     size: usize,

@@ -11,7 +11,7 @@
 //! The rules are pure, with time as an argument: `renewal_schedule`, `batch`, `rtt` and
 //! `clock_jump`, and the ledger of the releases. `watchdog` puts the parts with state together;
 //! `endings` ends holds and `settle` handles replies to releases, on any thread. The rest runs on
-//! the ticker (`ticker`) and on the renewal threads (`worker_thread`, `renewal_round`,
+//! the ticker (`ticker`) and on the renewal threads (`worker_thread`, `renewal_pass`,
 //! `release_sender`).
 
 pub(crate) mod batch;
@@ -22,7 +22,7 @@ pub(crate) mod dispatch;
 pub(crate) mod endings;
 pub(crate) mod failover;
 pub(crate) mod release_sender;
-pub(crate) mod renewal_round;
+pub(crate) mod renewal_pass;
 pub(crate) mod renewal_schedule;
 pub(crate) mod rtt;
 pub(crate) mod scheduler;

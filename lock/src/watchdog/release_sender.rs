@@ -1,15 +1,15 @@
-//! Sends the releases queued for one server, on its renewal thread, between renewal rounds.
+//! Sends the releases queued for one server, on its renewal thread, between renewal passes.
 //!
 //! A release is sent until the server acknowledges it past the deadline of any late copy, or until
 //! the released hold has expired. The replies carry the server's time for this decision. Releases
-//! are sent in rounds of 100, with renewals in between, which wait for about a millisecond.
+//! are sent in passes of 100, with renewals in between, which wait for about a millisecond.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
-use crate::ledger::ledger::{ROUND, ReleaseAnswer};
+use crate::ledger::ledger::{MAX_PER_PASS, ReleaseAnswer};
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::model::release_no::ReleaseNo;
@@ -37,11 +37,11 @@ pub(crate) fn send_queued_releases(
     if !is_stopping {
         watchdog.releases.move_to_new_servers(worker.server, now);
     }
-    let due = watchdog.releases.ledger().begin_round(worker.server, now, ROUND);
+    let due = watchdog.releases.ledger().begin_pass(worker.server, now, MAX_PER_PASS);
     let first = due.first().map(|(_, name, _)| watchdog.context.server_of(name));
     let sent = due.iter().map(|(no, _, _)| *no).collect();
     let due = VecDeque::from(due);
-    let mut round = ReleaseRound {
+    let mut pass = ReleasePass {
         watchdog,
         worker,
         due,
@@ -53,18 +53,18 @@ pub(crate) fn send_queued_releases(
     };
     if let Some(first) = first {
         let server = if is_stopping { first } else { worker.server };
-        watchdog.context.store.run_pipeline(server, &mut round);
-        round.now = watchdog.context.now();
+        watchdog.context.store.run_pipeline(server, &mut pass);
+        pass.now = watchdog.context.now();
     }
-    round.has_progress
+    pass.has_progress
 }
 
 /// Releases on their way to the server and back.
-struct ReleaseRound<'a> {
+struct ReleasePass<'a> {
     watchdog: &'a Watchdog,
     worker: &'a RenewalWorker,
     due: VecDeque<(ReleaseNo, LockName, ReleaseOp)>,
-    /// All releases of the round.
+    /// All releases of the pass.
     sent: Vec<ReleaseNo>,
     timeout: Duration,
     sent_at: Instant,
@@ -73,12 +73,12 @@ struct ReleaseRound<'a> {
     has_progress: bool,
 }
 
-impl PipelineSource for ReleaseRound<'_> {
+impl PipelineSource for ReleasePass<'_> {
     type Operation = ReleaseOp;
     type Tag = ReleaseNo;
 
     fn max_in_flight(&self) -> usize {
-        ROUND
+        MAX_PER_PASS
     }
 
     fn next(&mut self) -> Option<PipelineRequest<ReleaseOp, ReleaseNo>> {
@@ -97,11 +97,11 @@ impl PipelineSource for ReleaseRound<'_> {
     }
 }
 
-impl Drop for ReleaseRound<'_> {
+impl Drop for ReleasePass<'_> {
     /// Also after a panic: unanswered releases stay queued, and no thread waits for a finished
-    /// round. The clock is not read, as the clock may have panicked.
+    /// pass. The clock is not read, as the clock may have panicked.
     fn drop(&mut self) {
-        self.watchdog.releases.ledger().end_round(self.now, &self.sent);
+        self.watchdog.releases.ledger().end_pass(self.now, &self.sent);
         self.watchdog.releases.wake_waiters();
     }
 }
@@ -109,7 +109,7 @@ impl Drop for ReleaseRound<'_> {
 /// Sends every queued release when the client ends, as long as the server acknowledges some.
 ///
 /// Takes at most [`LAST_RELEASES`] by the system's clock, as the server takes the time. After a
-/// round without progress, a second round uses a new connection: the server may have closed the
+/// pass without progress, a second pass uses a new connection: the server may have closed the
 /// first connection. Unsent releases are left to their leases, and so are the holds which late
 /// copies may create.
 pub(crate) fn send_last_releases(watchdog: &Watchdog, worker: &RenewalWorker) {

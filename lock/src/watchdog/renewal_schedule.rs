@@ -7,10 +7,10 @@
 //! * *Spreading.* Holds acquired together, or renewed together after an outage, would stay together
 //!   forever. So the next renewal of each hold is put anywhere in the last three quarters of the
 //!   interval, evenly: at multiples of the golden ratio, whose consecutive terms lie apart. From
-//!   then on each hold retains its place. Random jitter lost: each renewal would blur the groups of
+//!   then on each hold retains its place. Random jitter was rejected: each renewal would blur the groups of
 //!   the previous renewal.
 //! * *Batching.* A script for each hold costs the server and the client most. So a renewal is
-//!   brought forward to the start of its *turn*, with all renewals due in the same turn. A turn is
+//!   brought forward to the start of its *window*, with all renewals due in the same window. A window is
 //!   as long as it takes to fill one script: at most a twentieth of the interval, and at least five
 //!   ticks.
 //! * A single hold is not brought forward at all.
@@ -23,7 +23,7 @@ use crate::model::lease::Lease;
 /// The layout of renewals in time.
 #[derive(Debug)]
 pub(crate) struct RenewalSchedule {
-    /// The instant from which turns are counted.
+    /// The instant from which windows are counted.
     origin: Instant,
     tick: Duration,
     /// How many holds fill one script.
@@ -41,21 +41,21 @@ pub(crate) enum Spreading {
     Retain,
 }
 
-/// How many more holds of one turn may retain their places in the interval.
+/// How many more holds of one window may retain their places in the interval.
 #[derive(Debug, Default)]
-pub(crate) struct TurnQuota {
-    /// The number of the turn in which renewals were last sent.
-    turn: Option<u64>,
-    /// How many more holds of this turn.
+pub(crate) struct WindowQuota {
+    /// The number of the window in which renewals were last sent.
+    window: Option<u64>,
+    /// How many more holds of this window.
     left: usize,
 }
 
-/// The minimum number of turns in one interval.
+/// The minimum number of windows in one interval.
 const MIN_TURNS: u32 = 20;
-/// The minimum number of ticks in one turn. Each turn wakes two threads and the server, at the cost
+/// The minimum number of ticks in one window. Each window wakes two threads and the server, at the cost
 /// of many renewals.
 const MIN_TICKS: u32 = 5;
-/// The minimum number of groups of neighbours in one turn.
+/// The minimum number of groups of neighbours in one window.
 const MIN_GROUPS: usize = 8;
 
 impl RenewalSchedule {
@@ -88,7 +88,7 @@ impl RenewalSchedule {
         if held <= 1 {
             return due;
         }
-        let (_, into_turn) = self.turn_of(due, interval, held);
+        let (_, into_turn) = self.window_of(due, interval, held);
         due.checked_sub(into_turn).map_or(due, |early| early.max(sent_at))
     }
 
@@ -99,12 +99,12 @@ impl RenewalSchedule {
         lease: Lease,
         sent_at: Instant,
         held: usize,
-        quota: &mut TurnQuota,
+        quota: &mut WindowQuota,
     ) -> Spreading {
         let interval = lease.renewal_interval(self.tick);
-        let (turn, _) = self.turn_of(sent_at, interval, held);
-        if quota.turn != Some(turn) {
-            *quota = TurnQuota { turn: Some(turn), left: self.quota(interval, held) };
+        let (window, _) = self.window_of(sent_at, interval, held);
+        if quota.window != Some(window) {
+            *quota = WindowQuota { window: Some(window), left: self.quota(interval, held) };
         }
         match quota.left.checked_sub(1) {
             Some(left) => {
@@ -115,43 +115,43 @@ impl RenewalSchedule {
         }
     }
 
-    /// How many holds of one turn may retain their places: a quarter more than an evenly spread
-    /// turn carries, but at least one script.
+    /// How many holds of one window may retain their places: a quarter more than an evenly spread
+    /// window carries, but at least one script.
     fn quota(&self, interval: Duration, held: usize) -> usize {
         let average = self.average(interval, held);
         (average + average / 4).max(self.batch)
     }
 
     /// How many consecutively spread holds get the same place: a script at most, and few enough for
-    /// turns of equal size. They are mostly neighbours in memory, which makes a script cheaper for
+    /// windows of equal size. They are mostly neighbours in memory, which makes a script cheaper for
     /// the server.
     fn neighbours(&self, interval: Duration, held: usize) -> usize {
         (self.average(interval, held) / MIN_GROUPS).clamp(1, self.batch.max(1))
     }
 
-    /// How many holds a turn has if all holds are spread evenly.
+    /// How many holds a window has if all holds are spread evenly.
     fn average(&self, interval: Duration, held: usize) -> usize {
-        let turns = nanos(interval) / nanos(self.turn(interval, held)).max(1);
-        held / usize::try_from(turns).unwrap_or(usize::MAX).max(1)
+        let windows = nanos(interval) / nanos(self.window(interval, held)).max(1);
+        held / usize::try_from(windows).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The number of the turn which contains an instant, and the time since the turn's start.
-    fn turn_of(&self, instant: Instant, interval: Duration, held: usize) -> (u64, Duration) {
-        let turn = nanos(self.turn(interval, held)).max(1);
+    /// The number of the window which contains an instant, and the time since the window's start.
+    fn window_of(&self, instant: Instant, interval: Duration, held: usize) -> (u64, Duration) {
+        let window = nanos(self.window(interval, held)).max(1);
         let nanos = nanos(instant.saturating_duration_since(self.origin));
-        (nanos / turn, Duration::from_nanos(nanos % turn))
+        (nanos / window, Duration::from_nanos(nanos % window))
     }
 
-    /// The length of a turn. A script filled to four fifths has room for chance arrivals.
-    fn turn(&self, interval: Duration, held: usize) -> Duration {
+    /// The length of a window. A script filled to four fifths has room for chance arrivals.
+    fn window(&self, interval: Duration, held: usize) -> Duration {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
         let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
         let fills_a_script = interval.saturating_mul(mostly_full) / held;
         let longest = interval / MIN_TURNS;
-        let turn = fills_a_script.max(self.tick * MIN_TICKS).min(longest);
-        // Whole ticks: a turn which began between two ticks would be late by the remainder.
-        let ticks = nanos(turn) / nanos(self.tick).max(1);
-        if ticks == 0 { turn } else { Duration::from_nanos(nanos(self.tick) * ticks) }
+        let window = fills_a_script.max(self.tick * MIN_TICKS).min(longest);
+        // Whole ticks: a window which began between two ticks would be late by the remainder.
+        let ticks = nanos(window) / nanos(self.tick).max(1);
+        if ticks == 0 { window } else { Duration::from_nanos(nanos(self.tick) * ticks) }
     }
 
     /// The next part of `whole`, from a sequence which stays evenly spread at any length.
@@ -188,7 +188,7 @@ mod tests {
 
     /// The number of holds in each tick, when `count` that were acquired at one instant are
     /// scheduled for the `periods`th time.
-    fn turns(count: usize, lease: Lease, periods: usize) -> BTreeMap<u128, usize> {
+    fn windows(count: usize, lease: Lease, periods: usize) -> BTreeMap<u128, usize> {
         let origin = origin();
         let schedule = RenewalSchedule::new(origin, TICK, 25);
         let mut sent: Vec<Instant> = vec![origin; count];
@@ -198,9 +198,9 @@ mod tests {
                 *sent_at = schedule.renew_at(lease, *sent_at, count, spreading);
             }
         }
-        sent.into_iter().fold(BTreeMap::new(), |mut turns, due| {
-            *turns.entry((due - origin).as_nanos() / TICK.as_nanos()).or_default() += 1;
-            turns
+        sent.into_iter().fold(BTreeMap::new(), |mut windows, due| {
+            *windows.entry((due - origin).as_nanos() / TICK.as_nanos()).or_default() += 1;
+            windows
         })
     }
 
@@ -211,9 +211,9 @@ mod tests {
                 let lease = lease(millis);
                 let interval = lease.renewal_interval(TICK);
                 let schedule = RenewalSchedule::new(origin(), TICK, 25);
-                let of_a_turn = schedule.turn(interval, count);
-                let average = count as u128 * of_a_turn.as_nanos() / interval.as_nanos();
-                let max = turns(count, lease, 2).into_values().max().unwrap();
+                let of_a_window = schedule.window(interval, count);
+                let average = count as u128 * of_a_window.as_nanos() / interval.as_nanos();
+                let max = windows(count, lease, 2).into_values().max().unwrap();
                 assert!(max as u128 <= (2 * average).max(25), "{max} of {count}, {average}");
             }
         }
@@ -271,9 +271,9 @@ mod tests {
     fn only_the_quota_of_a_turn_keeps_its_place() {
         let origin = origin();
         let schedule = RenewalSchedule::new(origin, TICK, 25);
-        let mut quota = TurnQuota::default();
+        let mut quota = WindowQuota::default();
         for (held, max) in [(1, 25), (25, 25), (1000, 25), (10_000, 62), (100_000, 627)] {
-            // Two turns one after the other, with an hour between them.
+            // Two windows one after the other, with an hour between them.
             for start in [origin, origin + Duration::from_secs(3600)] {
                 let kept = (0..1000)
                     .map(|_| schedule.spreading(lease(30_000), start, held, &mut quota))

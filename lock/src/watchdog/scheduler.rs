@@ -13,7 +13,7 @@ use crate::model::BatchTimer;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::watchdog::context::Context;
-use crate::watchdog::renewal_schedule::{RenewalSchedule, Spreading, TurnQuota};
+use crate::watchdog::renewal_schedule::{RenewalSchedule, Spreading, WindowQuota};
 
 /// The wheel with its ticker.
 pub(crate) type Timer = BatchTimer<Arc<Hold>>;
@@ -62,7 +62,7 @@ impl Scheduler {
         Ok(timer)
     }
 
-    /// The instant from which turns are counted.
+    /// The instant from which windows are counted.
     pub(crate) fn origin(&self) -> Instant {
         self.schedule.origin()
     }
@@ -103,7 +103,7 @@ impl Scheduler {
         hold: &Arc<Hold>,
         lease: Lease,
         sent_at: Instant,
-        quota: &mut TurnQuota,
+        quota: &mut WindowQuota,
     ) {
         let per_server = self.holds_per_server();
         let renewal_lease = hold.renewal_lease_after(lease, self.context.settings.foreign_watchdog);

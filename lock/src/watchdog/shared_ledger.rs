@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::hold::hold::Hold;
-use crate::ledger::ledger::{Ledger, ROUND, Stage};
+use crate::ledger::ledger::{Ledger, MAX_PER_PASS, Stage};
 use crate::ledger::log::AcknowledgedRelease;
 use crate::ledger::release::{Release, ReleaseId};
 use crate::model::lease::Lease;
@@ -161,7 +161,8 @@ impl SharedLedger {
         if self.context.only_server().is_some() {
             return;
         }
-        let moved = self.ledger().moved(from, now, ROUND, |name| self.context.server_of(name));
+        let moved =
+            self.ledger().moved(from, now, MAX_PER_PASS, |name| self.context.server_of(name));
         for (no, to) in moved {
             // Starts its thread. On failure the release stays in its queue.
             self.workers.with_worker(to, |worker| {
@@ -215,7 +216,7 @@ impl SharedLedger {
         let parker = Parker::new();
         self.workers.wake();
         let mut is_done = false;
-        // Woken at the end of each round of a renewal thread, and of each caller's release.
+        // Woken at the end of each pass of a renewal thread, and of each caller's release.
         self.while_waiting(&parker, || {
             loop {
                 let dead = self.workers.dead();

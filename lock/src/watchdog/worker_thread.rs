@@ -1,10 +1,10 @@
 //! A renewal thread, one for each server: sends due renewals there, then queued releases. No error
 //! ends the thread, and no other server delays the thread.
 //!
-//! A turn sends all renewals which have become due since the last turn, earliest end of validity
+//! A pass sends all renewals which have become due since the last pass, earliest end of validity
 //! first, in scripts of many keys, several in flight.
 //!
-//! A panic of the clock costs no hold while the thread goes on: the holds of the turn are retried.
+//! A panic of the clock costs no hold while the thread goes on: the holds of the pass are retried.
 //! If the thread itself ends, the watched holds of its server are lost, and further holds are
 //! refused with [`Error::WatchdogGone`](crate::error::Error::WatchdogGone).
 
@@ -17,7 +17,7 @@ use crate::watchdog::batch::{Batch, SendWindow, in_batches, is_backlog, sort};
 use crate::watchdog::clock_jump::ClockJumps;
 use crate::watchdog::dispatch::retain_own;
 use crate::watchdog::release_sender::{send_last_releases, send_queued_releases};
-use crate::watchdog::renewal_round::{RenewalRound, WorkerState};
+use crate::watchdog::renewal_pass::{RenewalPass, WorkerState};
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
@@ -34,9 +34,9 @@ pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
     let mut state = WorkerState::default();
     let (mut next_check, mut next_read) = (None, None);
     while !context.is_stopping() {
-        // A panic of the clock in one turn must not end renewal.
-        let turn = context.catch_panic(|| turn(watchdog, worker, &mut state, next_check));
-        next_check = turn.unwrap_or_else(|| {
+        // A panic of the clock in one pass must not end renewal.
+        let pass = context.catch_panic(|| pass(watchdog, worker, &mut state, next_check));
+        next_check = pass.unwrap_or_else(|| {
             context.catch_panic(|| retry_unanswered(watchdog, worker));
             None
         });
@@ -48,7 +48,7 @@ pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
             }
             return;
         }
-        // Also if a clock panics: unread replies stay unread until the next turn.
+        // Also if a clock panics: unread replies stay unread until the next pass.
         let read = context.catch_panic(|| read_unread_if_due(watchdog, worker, next_read));
         next_read = read.flatten();
         let next_release = watchdog.releases.ledger().next_due(worker.server);
@@ -80,8 +80,8 @@ impl Drop for ExitGuard<'_> {
     }
 }
 
-/// Runs one turn. Returns when to check the server next.
-fn turn(
+/// Runs one pass. Returns when to check the server next.
+fn pass(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
     state: &mut WorkerState,
@@ -107,9 +107,9 @@ fn turn(
     if is_backlog || window.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
         window.widen();
     }
-    let mut round = RenewalRound::new(watchdog, state, batches, window);
-    context.store.run_pipeline(worker.server, &mut round);
-    round.retry_unsent();
+    let mut pass = RenewalPass::new(watchdog, state, batches, window);
+    context.store.run_pipeline(worker.server, &mut pass);
+    pass.retry_unsent();
     // The releases, the server itself, and the client's record there.
     let now = context.now();
     send_queued_releases(watchdog, worker, now, context.release_timeout());
@@ -145,7 +145,7 @@ fn read_unread_if_due(
     }
 }
 
-/// Retries the unanswered holds of a turn cut short by a panic. Any of them may have been renewed.
+/// Retries the unanswered holds of a pass cut short by a panic. Any of them may have been renewed.
 fn retry_unanswered(watchdog: &Watchdog, worker: &RenewalWorker) {
     let mut left = watchdog.context.holds.all();
     left.retain(|hold: &Arc<Hold>| {

@@ -24,6 +24,7 @@ use crate::watchdog::SharedLedger;
 /// refused. Each client asks for the run id by `INFO` once after each connection.
 pub(crate) type ServerVotes = Mutex<BTreeMap<String, usize>>;
 
+/// An attempt to hold a majority: the votes, the granted members and the outstanding requests.
 /// Shared by the acquiring or holding thread and the sending threads.
 #[derive(Debug)]
 pub(crate) struct QuorumAttempt {

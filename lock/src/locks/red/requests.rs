@@ -36,7 +36,7 @@ pub(crate) struct AcquireRequest {
     answer: Result<Option<RawGuard>, Error>,
 }
 
-/// A request to one server about the hold of the member lock.
+/// A release or an extension of a member lock's hold, for one server.
 #[derive(Debug)]
 pub(crate) struct HoldRequest {
     task: HoldTask,

@@ -28,7 +28,8 @@ pub(crate) struct RedServers {
     upkeep: Mutex<Option<Arc<HashedWheelTimer>>>,
 }
 
-/// The lanes of one server. Requests about holds have a separate lane: a refused acquire waits for
+/// The lanes of one server. A lane is a queue of requests with its threads. Requests about holds
+/// have a separate lane: a refused acquire waits for
 /// the releases of the same client, so all threads of the acquire lane may wait for a release.
 #[derive(Debug)]
 struct ServerLanes {

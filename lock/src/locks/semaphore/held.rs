@@ -76,7 +76,7 @@ pub(crate) struct HeldPermits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Held,
-    /// The release is in progress. If the clock panics, the renewal worker finishes the release.
+    /// The release is in progress. If the clock panics, the renewal thread finishes the release.
     Releasing,
     Done,
 }

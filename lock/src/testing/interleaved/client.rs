@@ -92,7 +92,7 @@ impl SharedClient {
     }
 }
 
-/// Ends also by a panic.
+/// Lists the hold as inside a section until dropped, also by a panic.
 struct CriticalSection<'a> {
     setup: &'a SharedClient,
     own: Arc<Hold>,

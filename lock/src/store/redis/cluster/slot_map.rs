@@ -133,6 +133,7 @@ impl SlotMap {
         self.count_move(&slots);
     }
 
+    /// Counts a change of the node that serves `slots`: another node, or a restarted one.
     fn count_move(&mut self, slots: &[u16]) {
         if slots.is_empty() {
             return;

@@ -148,7 +148,7 @@ impl Topology {
             self.removed_connections.fetch_add(node.connections_made(), Ordering::Relaxed);
             // Connections in use end with the calls that use them.
             node.subscriber().close();
-            // The renewal worker of this node has nothing left to do.
+            // The renewal thread of this node has nothing left to do.
             node.server().notify_move_listeners();
         }
         others

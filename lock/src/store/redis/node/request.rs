@@ -49,9 +49,9 @@ pub(crate) fn classify(
     classify_reply(server, script, |reply| operation.server_time(reply), sent_at, reply)
 }
 
-/// Classifies the reply to an operation with `script` that was not sent before `sent_at`. The clock
-/// learns the server's time from a refusal of a late request, or by `server_time` from another
-/// reply.
+/// Classifies the reply to an operation with `script` which was sent at `sent_at` or later. Sets
+/// `clock` by the server's time: a refusal of a late request has the time, and `server_time`
+/// returns the time in any other reply, if there is one.
 pub(crate) fn classify_reply(
     (clock, listener): (&ServerClock, &Weak<dyn Listener>),
     script: Option<&'static Script>,

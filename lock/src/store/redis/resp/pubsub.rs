@@ -5,7 +5,7 @@
 //! braces in its name. This channel is in another slot than the latch, where Redisson's scripts
 //! fail, so its messages are sent to all nodes.
 
-use crate::model::name::lies_apart;
+use crate::model::name::is_in_other_slot;
 use crate::store::redis::resp::encode::Command;
 
 /// Whether channels are sharded. All clients of a lock must decide the same, or miss messages.
@@ -37,7 +37,7 @@ impl Channels {
     }
 
     fn is_sharded(self, channel: &str) -> bool {
-        self == Self::Sharded && !lies_apart(channel)
+        self == Self::Sharded && !is_in_other_slot(channel)
     }
 }
 

@@ -1,12 +1,12 @@
-//! The renewals of one turn, on their way to one server and back.
+//! The renewals of one pass, on their way to one server and back.
 //!
 //! A refused script is cut in two and both halves are sent again, until the key at fault is alone;
 //! the other holds are not affected. If the server granted nothing at all, a few holds from all
-//! over the turn are sent alone first. If these are refused too, the server refuses everything, and
-//! the turn is retried later. Otherwise a server which refuses everything would receive each single
-//! hold in each turn.
+//! over the pass are sent alone first. If these are refused too, the server refuses everything, and
+//! the pass is retried later. Otherwise a server which refuses everything would receive each single
+//! hold in each pass.
 //!
-//! Nothing more is sent in a turn if the server does not answer, or refuses all clients (LOADING,
+//! Nothing more is sent in a pass if the server does not answer, or refuses all clients (LOADING,
 //! READONLY, OOM). Otherwise thousands of holds would each spend an attempt's time on the same dead
 //! server.
 //!
@@ -30,7 +30,7 @@ use crate::watchdog::renewal_schedule::TurnQuota;
 use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::watchdog::Watchdog;
 
-/// Holds tried alone before a turn without any grant is cut up.
+/// Holds tried alone before a pass without any grant is cut up.
 const PROBES: usize = 10;
 
 /// One hold, as sent.
@@ -54,7 +54,7 @@ enum Responder {
     Other,
 }
 
-/// State passed from one turn to the next.
+/// State passed from one pass to the next.
 #[derive(Default)]
 pub(crate) struct WorkerState {
     quota: TurnQuota,
@@ -68,8 +68,8 @@ pub(crate) struct WorkerState {
     pub(crate) next_close: Option<Instant>,
 }
 
-/// The renewals of one turn.
-pub(crate) struct RenewalRound<'a> {
+/// The renewals of one pass.
+pub(crate) struct RenewalPass<'a> {
     watchdog: &'a Watchdog,
     state: &'a mut WorkerState,
     /// Batches to send.
@@ -88,7 +88,7 @@ pub(crate) struct RenewalRound<'a> {
     is_over: bool,
 }
 
-impl<'a> RenewalRound<'a> {
+impl<'a> RenewalPass<'a> {
     pub(crate) fn new(
         watchdog: &'a Watchdog,
         state: &'a mut WorkerState,
@@ -110,7 +110,7 @@ impl<'a> RenewalRound<'a> {
     }
 }
 
-impl PipelineSource for RenewalRound<'_> {
+impl PipelineSource for RenewalPass<'_> {
     type Operation = Renew;
     type Tag = RenewalScript;
 
@@ -154,7 +154,7 @@ impl PipelineSource for RenewalRound<'_> {
     }
 }
 
-impl RenewalRound<'_> {
+impl RenewalPass<'_> {
     fn handle_reply(
         &mut self,
         script: RenewalScript,
@@ -184,7 +184,7 @@ impl RenewalRound<'_> {
         let sent_at = script.sent_at;
         let answered_at = context.now();
         let took = answered_at.saturating_duration_since(sent_at);
-        // Only the first script of a turn has waited for no other script.
+        // Only the first script of a pass has waited for no other script.
         if self.replies == 0 {
             self.state.round_trip.observe(took);
         }
@@ -333,7 +333,7 @@ impl RenewalRound<'_> {
         }
     }
 
-    /// Ends the round: unsent holds are retried like unanswered holds.
+    /// Ends the pass: unsent holds are retried like unanswered holds.
     pub(crate) fn retry_unsent(mut self) {
         let left: Vec<Batch> = self.unsent.drain(..).chain(self.refused.drain(..)).collect();
         for batch in left {
