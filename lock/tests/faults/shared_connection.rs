@@ -33,28 +33,6 @@ fn an_unanswered_call_does_not_keep_others_from_the_server() {
 }
 
 #[test]
-fn a_server_that_hangs_costs_each_caller_its_own_time() {
-    let server = Server::start();
-    let client = built(Client::builder().url(&server.url()).command_timeout(LONG));
-    client.lock("a").lock().unwrap().unlock().unwrap();
-    server.pause();
-    thread::scope(|scope| {
-        for number in 1..=16_u32 {
-            let client = &client;
-            scope.spawn(move || {
-                let wait = Duration::from_millis(100) * number;
-                let name = number.to_string();
-                let (result, took) = timed(|| client.lock(&name).try_lock_for(wait));
-                assert!(result.is_err(), "{result:?}");
-                assert!(took >= wait && took < wait + SOON, "{wait:?}: {took:?}");
-            });
-        }
-    });
-    server.resume();
-    client.lock("a").lock().unwrap().unlock().unwrap();
-}
-
-#[test]
 fn a_shutdown_ends_all_calls_that_are_in_flight() {
     const CALLS: usize = 32;
     let server = Server::start();

@@ -342,24 +342,6 @@ fn a_timed_wait_ends_on_time_behind_other_waiters() {
 }
 
 #[test]
-fn a_timed_wait_ends_on_time_while_the_server_hangs() {
-    let server = Server::start();
-    let client = patient(&server.url());
-    server.pause();
-    let wait = Duration::from_millis(600);
-    let start = now();
-    let outcome = client.lock("a").try_lock_for(wait);
-    let took = since(start);
-    assert!(matches!(&outcome, Err(error) if error.is_retryable()), "{outcome:?}");
-    // Long before the command timeout.
-    assert!(took < wait + IN_TIME, "{took:?}");
-    server.resume();
-    // What the attempts left behind is released in the background.
-    let guard = client.lock("a").try_lock_for(LIMIT).unwrap().expect("the lock comes free");
-    assert!(guard.is_held());
-}
-
-#[test]
 fn a_waiter_ends_on_time_if_the_server_hangs_while_it_waits() {
     let server = Server::start();
     let (holder, waiter) = (connect(&server), patient(&server.url()));
@@ -468,32 +450,6 @@ fn one_message_cancels_all_waiters_that_share_the_channel() {
         });
         assert_eq!(receiver.len(), 1, "the message was taken");
     }
-}
-
-#[test]
-fn cancel_during_hanging_call_waits_at_most_a_command_timeout() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.address());
-    let timeout = SECOND;
-    let client = Client::builder().url(&proxy.url()).command_timeout(timeout).build().unwrap();
-    let aim = proxy.on(is_acquire, Fault::SwallowRequest).always();
-    let (sender, receiver) = bounded(1);
-    thread::scope(|scope| {
-        let waiting = start(scope, || {
-            let outcome = client.lock("a").try_lock_with(Wait::forever().or_cancelled(&receiver));
-            (outcome.is_err(), now())
-        });
-        aim.wait_for_hit(LIMIT);
-        let cancelled_at = now();
-        sender.send(()).unwrap();
-        let (was_refused, back_at) = waiting.join().unwrap();
-        assert!(was_refused);
-        let delay = back_at.saturating_duration_since(cancelled_at);
-        assert!(delay < timeout + IN_TIME, "{delay:?}");
-    });
-    assert_eq!(aim.hits(), 1, "it was tried again although it was cancelled");
-    aim.withdraw();
-    assert!(client.lock("a").try_lock().unwrap().is_some());
 }
 
 #[test]
@@ -668,44 +624,6 @@ fn shutdown_wakes_the_waiters_and_releases_what_is_held() {
     assert_eq!(client.shutdown(SECOND).released, 0);
     assert!(rival.is_held());
     rival.unlock().unwrap();
-}
-
-#[test]
-fn shutdown_reports_what_a_hanging_server_did_not_release() {
-    let server = Server::start();
-    let client = patient(&server.url());
-    let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
-    server.pause();
-    let timeout = Duration::from_millis(700);
-    let start = now();
-    let mut report = client.shutdown(timeout);
-    let took = since(start);
-    assert!((timeout..timeout + IN_TIME).contains(&took), "{took:?}");
-    report.unreleased.sort();
-    assert_eq!(report.unreleased, ["a", "b"]);
-    assert_eq!(report.released, 0);
-    assert!(guards.iter().all(|guard| !guard.is_held()));
-    server.resume();
-    wait_until("the locks are released", LIMIT, || {
-        server.command(&["EXISTS", "a", "b"]).integer() == 0
-    });
-}
-
-#[test]
-fn lock_granted_during_client_shutdown_is_released() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.address());
-    let client = Client::connect(&proxy.url()).unwrap();
-    teach(&server, &client);
-    let aim = proxy.on(is_acquire, Fault::HoldReply);
-    thread::scope(|scope| {
-        let taking = start(scope, || client.lock("a").lock().map(|guard| guard.is_held()));
-        aim.wait_for_hit(LIMIT);
-        client.shutdown(SECOND);
-        aim.deliver();
-        assert_eq!(taking.join().unwrap(), Err(Error::Shutdown));
-    });
-    wait_until("the lock is released", LIMIT, || server.command(&["EXISTS", "a"]).integer() == 0);
 }
 
 /// The system's clock, which counts its readings by threads that wait.
