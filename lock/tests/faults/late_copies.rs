@@ -20,17 +20,6 @@ fn patient(setup: &ProxiedServer) -> Client {
 }
 
 #[test]
-fn an_acquire_whose_reply_is_lost_is_sent_again_and_counts_once() {
-    let setup = ProxiedServer::new();
-    let aim = setup.on(Script::Acquire, "a", Fault::SwallowReply);
-    let guard = setup.retrying().lock("a").lock().unwrap();
-    assert_eq!(aim.hits(), 1);
-    assert_eq!(setup.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
-    guard.unlock().unwrap();
-    assert!(!setup.exists("a"));
-}
-
-#[test]
 fn an_acquire_that_arrives_after_its_not_after_is_refused() {
     let setup = ProxiedServer::new();
     let withheld = setup.withhold(Script::Acquire, "a");
@@ -224,33 +213,6 @@ fn a_late_release_touches_no_rival() {
     theirs.unlock().unwrap();
 }
 
-#[test]
-fn release_retried_after_lost_reply_succeeds_within_lease() {
-    let setup = ProxiedServer::new();
-    let client = setup.retrying();
-    let guard = client.lock("a").lock().unwrap();
-    let aim = setup.on(Script::Release, "a", Fault::SwallowReply);
-    // The second copy finds nothing. It was ours to the end.
-    guard.unlock().unwrap();
-    assert_eq!(aim.hits(), 1);
-    assert!(!setup.exists("a"));
-}
-
-#[test]
-fn a_release_that_was_given_up_is_finished_in_the_background() {
-    let setup = ProxiedServer::new();
-    let client = setup.retrying();
-    let guard = client.lock("a").lock().unwrap();
-    let aim = setup.on(Script::Release, "a", Fault::DropRequest).always();
-    let error = guard.unlock().unwrap_err();
-    assert!(error.is_outcome_unknown(), "{error}");
-    assert!(setup.exists("a"));
-    assert_eq!(client.stats().queued_releases, 1);
-    aim.withdraw();
-    setup.wait_until_gone("a");
-    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
-}
-
 /// Whether a renewal of one hold was answered so. The server's time comes first.
 fn is_not_yours(reply: &Reply) -> bool {
     matches!(reply, Reply::Array(parts) if parts.get(1..) == Some(&[Reply::Integer(-1)][..]))
@@ -408,20 +370,6 @@ fn a_late_nested_acquire_never_creates() {
         assert!(is_late(&reply) || reply == Reply::Integer(0), "{reply:?}");
         assert!(!setup.exists("a"));
     }
-}
-
-#[test]
-fn a_nested_acquire_whose_reply_is_lost_counts_once() {
-    let setup = ProxiedServer::new();
-    let lock = setup.retrying().lock("a");
-    let outer = lock.lock().unwrap();
-    setup.on(Script::Recount, "a", Fault::SwallowReply);
-    let inner = lock.lock().unwrap();
-    assert_eq!((lock.hold_count(), setup.count("a").as_str()), (2, "2"));
-    inner.unlock().unwrap();
-    assert_eq!((lock.hold_count(), setup.count("a").as_str()), (1, "1"));
-    outer.unlock().unwrap();
-    assert!(!setup.exists("a"));
 }
 
 #[test]
