@@ -656,20 +656,6 @@ fn an_unknown_reply_is_never_a_grant() {
 }
 
 #[test]
-fn a_renewal_that_is_refused_for_a_while_loses_nothing() {
-    for code in ["LOADING", "READONLY", "BUSY", "OOM"] {
-        let setup = ProxiedServer::new();
-        let client = built(setup.builder().watchdog_lease(Duration::from_secs(4)));
-        let aim = answer(&setup, Script::Renew, "a", code).times(3);
-        let guard = client.lock("a").lock().unwrap();
-        aim.wait_for_hits(3, SOON);
-        wait_until("it is renewed", SOON, || client.stats().renewed > 0);
-        assert!(guard.is_held(), "{code}");
-        guard.unlock().unwrap();
-    }
-}
-
-#[test]
 fn calls_to_a_replica_are_retried_until_it_is_a_master() {
     let setup = ProxiedServer::new();
     let client = setup.patient();
@@ -705,34 +691,6 @@ fn calls_to_a_busy_server_are_retried() {
         client.lock("a").lock().unwrap().unlock().unwrap();
     });
     held.unlock().unwrap();
-}
-
-#[test]
-fn a_server_out_of_memory_renews_nests_and_releases() {
-    let setup = ProxiedServer::new();
-    let client =
-        built(setup.builder().watchdog_lease(Duration::from_secs(4)).command_timeout(SOON / 4));
-    let lock = client.lock("a");
-    let outer = lock.lock().unwrap();
-    setup.server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    setup.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let (result, took) = timed(|| client.lock("b").lock());
-    let error = result.unwrap_err();
-    assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
-    assert!(error.is_retryable() && took < SLACK, "{error} after {took:?}");
-    assert!(!setup.exists("b"));
-
-    let renewed = client.stats().renewed;
-    wait_until("it is renewed", SOON, || client.stats().renewed >= renewed + 2);
-    let inner = lock.lock().unwrap();
-    assert_eq!(setup.count("a"), "2");
-    inner.unlock().unwrap();
-    assert_eq!(setup.count("a"), "1");
-    assert!(outer.is_held());
-    outer.unlock().unwrap();
-    assert!(!setup.exists("a"));
-    setup.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_usable(&client, "b");
 }
 
 #[test]

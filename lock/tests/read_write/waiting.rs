@@ -352,26 +352,6 @@ fn read_acquire_arriving_after_its_release_leaves_no_reader() {
 }
 
 #[test]
-fn a_server_without_memory_renews_and_releases_what_is_held() {
-    let server = Server::start();
-    let client = built(Client::builder().url(&server.url()).watchdog_lease(SECOND * 5));
-    let writing = write(&client).lock().unwrap();
-    let reading = [read(&client).lock().unwrap(), read(&client).lock().unwrap()];
-    let other = client.read_write_lock("b").read_lock().lock().unwrap();
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let renewed = client.stats().renewed;
-    // Four holds, each twice.
-    wait_until("they are renewed", LIMIT, || client.stats().renewed >= renewed + 8);
-    for guard in reading {
-        assert_eq!(guard.unlock(), Ok(()));
-    }
-    assert_eq!(writing.unlock(), Ok(()));
-    assert_eq!(other.unlock(), Ok(()));
-    assert_eq!(server.size(), 0);
-}
-
-#[test]
 fn lock_of_a_vanished_client_is_available_after_its_lease() {
     let setup = ProxiedServer::new();
     let dead = built(setup.builder().watchdog_lease(SECOND));

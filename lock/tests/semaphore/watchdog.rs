@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::common::expected::{self, Expected};
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{TestStore, on_both_stores};
-use crate::common::{SLACK, SOON, TIMEOUT, built, timed};
-use crossbeam_channel::{RecvTimeoutError, TryRecvError, unbounded};
+use crate::common::{SOON, built};
+use crossbeam_channel::{TryRecvError, unbounded};
 use wheellock::{Client, ExpirableSemaphore, LostReason, Permit};
-use wheellock_fixture::{Aim, Fault, Reply, Request, Server, wait_until};
+use wheellock_fixture::{Aim, Fault, Reply, Request};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ACQUIRE: &str = include_str!("../../src/ops/scripts/permits_acquire.lua");
@@ -194,44 +194,6 @@ fn max_hold_and_long_holds_are_watched_permits_too() {
     setup.clock.advance(SECOND * 60);
     assert_eq!(told_of.recv_timeout(SOON), Ok("a".to_owned()));
     assert_eq!(permit.lost().unwrap().recv_timeout(SOON), Ok(LostReason::Expired));
-}
-
-#[test]
-fn a_server_that_is_out_of_memory_prolongs_permits() {
-    let server = Server::start();
-    let lease = SECOND * 6;
-    let client = built(Client::builder().url(&server.url()).watchdog_lease(lease));
-    let seats = watched(&client, "a", 2);
-    let permit = seats.acquire().unwrap();
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let before = client.stats().renewed;
-    wait_until("it was renewed", SOON, || client.stats().renewed >= before + 2);
-    assert!(permit.is_valid());
-    assert_eq!(seats.acquired_permits().unwrap(), 1);
-    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    permit.release().unwrap();
-}
-
-#[test]
-fn waiter_gets_watched_permit_when_lease_of_lost_client_ends() {
-    let server = Server::start();
-    let proxy = wheellock_fixture::Proxy::start(server.address());
-    let lease = SECOND * 6;
-    let builder = Client::builder().url(&proxy.url()).command_timeout(TIMEOUT);
-    let dying = built(builder.watchdog_lease(lease));
-    let permit = watched(&dying, "a", 1).acquire().unwrap();
-    let told = permit.lost().unwrap().clone();
-    let waiter = built(Client::builder().url(&server.url()));
-    let seats = waiter.expirable_semaphore("a").watched();
-    assert!(seats.try_acquire_for(lease * 3 / 2).unwrap().is_none(), "it is renewed");
-    assert_eq!(told.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
-    proxy.cut_all();
-    let _nothing_passes = proxy.on(|_: &Request| true, Fault::DropRequest).always();
-    let (next, took) = timed(|| seats.try_acquire_for(SOON).unwrap());
-    assert!(next.is_some() && took < lease + SLACK, "{took:?}");
-    assert_eq!(told.recv_timeout(SOON), Ok(LostReason::ServerUnreachable));
-    assert!(!permit.is_valid());
 }
 
 /// Aims a fault at the next run of a script.
