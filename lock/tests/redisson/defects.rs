@@ -21,7 +21,7 @@
 //! | D13: an acquire that is sent again counts twice | here |
 //! | D14: queries are answered by replicas | here |
 //! | D15: a tagged latch fails in a cluster; a deleted one keeps waiters | `locks/semaphore/latch.rs` |
-//! | D16: a timed wait leaves its subscription | `semaphore/{counting,latch}.rs`, here |
+//! | D16: a timed wait leaves its subscription | `semaphore/counting.rs` |
 //! | D17: the unlock of a fair lock that is gone succeeds | `fair/contract.rs` |
 //! | D18: a release after the lease frees it and reports failure | `locks/semaphore/expirable.rs` |
 //! | D20: a repeated unlock of a lost read hold succeeds | `read_write/contract.rs` |
@@ -475,28 +475,4 @@ fn d13_permits_whose_acquire_lost_its_reply_are_taken_once() {
             assert_eq!(semaphore.available_permits().unwrap(), 5);
         },
     ]);
-}
-
-#[test]
-fn d16_timed_out_expirable_permit_wait_leaves_no_subscription() {
-    let setup = ProxiedServer::new();
-    let client = setup.patient();
-    let semaphore = client.expirable_semaphore("a");
-    semaphore.try_set_permits(1).unwrap();
-    let _taken = semaphore.acquire().unwrap();
-    let nobody_listens = || {
-        let listeners = setup.server.command(&["PUBSUB", "NUMSUB", "redisson_sc:{a}"]);
-        listeners.array()[1].integer() == 0
-    };
-    let in_vain = || semaphore.try_acquire_for(Duration::from_millis(200)).unwrap().is_none();
-    assert!(in_vain());
-    wait_until("there is no subscriber", SOON, nobody_listens);
-    // Also if the wait ends before the subscription is confirmed.
-    let aim = setup.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest).always();
-    assert!(in_vain());
-    aim.wait_for_hit(SOON);
-    aim.withdraw();
-    drop(aim.deliver());
-    wait_until("there is no subscriber", SOON, nobody_listens);
-    assert_eq!(client.stats().waiters, 0);
 }

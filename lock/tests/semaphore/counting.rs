@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::stores::{TestStore, on_all_stores};
 use crate::common::takings::taken;
-use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, settle, timed};
+use crate::common::{SLACK, SOON, ended, is_wrong_type, now, settle, timed};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, Semaphore, SemaphoreGuard, Wait};
 use wheellock_fixture::{Proxy, Reply, Server, wait_until};
@@ -372,25 +372,6 @@ fn waiters_do_not_ask_more_than_once_per_poll_bound() {
         // Those after the first had not tried yet; two polls of one of them follow.
         let tries = server.command_calls("evalsha") - before;
         assert!(tries <= 25, "{tries} tries of 20 waiters in two and a half poll bounds");
-    });
-}
-
-#[test]
-fn a_lost_message_costs_at_most_the_poll_bound() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.address());
-    let holder = Client::connect(&server.url()).unwrap();
-    let waiter = Client::connect(&proxy.url()).unwrap();
-    let semaphore = with_permits(&holder, 0);
-    proxy.lose_messages(true);
-    thread::scope(|scope| {
-        let waiting =
-            scope.spawn(|| waiter.semaphore("a").acquire(1).map(SemaphoreGuard::forget).unwrap());
-        wait_for_waiters(&waiter, 1);
-        pause(SHORT / 4);
-        semaphore.release(1).unwrap();
-        let ((), took) = timed(|| waiting.join().unwrap());
-        assert!(took < POLL_BOUND + SLACK, "{took:?}");
     });
 }
 

@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use crate::common::expected;
 use crate::common::stores::{TestStore, on_all_stores};
-use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, timed, without_polls};
+use crate::common::{SLACK, SOON, ended, is_wrong_type, now, timed, without_polls};
 use crossbeam_channel::bounded;
 use wheellock::{Client, CountDownLatch, Error, Wait};
-use wheellock_fixture::{Proxy, Server, wait_until};
+use wheellock_fixture::{Server, wait_until};
 
 /// As the documentation has it: a waiter that was not told asks again after so long.
 const POLL_BOUND: Duration = Duration::from_secs(1);
-/// How long a wait lasts that comes to nothing.
-const SHORT: Duration = Duration::from_millis(400);
 
 fn wait_for_waiters(client: &Client, count: usize) {
     wait_until("all wait", SOON, || client.stats().waiters == count);
@@ -198,54 +196,6 @@ fn d15_a_hash_tagged_name_works_on_a_server_of_a_cluster() {
         seats.acquire().unwrap().release().unwrap();
         assert_eq!(seats.available_permits().unwrap(), 2);
     }
-}
-
-#[test]
-fn d16_a_timed_wait_leaves_no_subscription_behind() {
-    let server = Server::start();
-    let client = Client::connect(&server.url()).unwrap();
-    let latch = client.count_down_latch("a");
-    latch.try_set_count(1).unwrap();
-    assert!(!latch.wait_for(SHORT).unwrap());
-    let channel = ["PUBSUB", "NUMSUB", "redisson_countdownlatch__channel__{a}"];
-    wait_until("there is no subscriber", SOON, || {
-        server.command(&channel).array()[1].integer() == 0
-    });
-}
-
-#[test]
-fn a_lost_message_costs_at_most_the_poll_bound() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.address());
-    let counter = Client::connect(&server.url()).unwrap().count_down_latch("a");
-    let waiter = Client::connect(&proxy.url()).unwrap();
-    counter.try_set_count(1).unwrap();
-    proxy.lose_messages(true);
-    let took = go_on(&waiter, "a", || {
-        pause(SHORT / 2);
-        counter.count_down().unwrap();
-    });
-    assert!(took < POLL_BOUND + SLACK, "{took:?}");
-}
-
-#[test]
-fn waiters_do_not_ask_more_than_once_per_poll_bound() {
-    let server = Server::start();
-    let client = Client::connect(&server.url()).unwrap();
-    client.count_down_latch("a").try_set_count(1).unwrap();
-    thread::scope(|scope| {
-        for _ in 0..20 {
-            scope.spawn(|| client.count_down_latch("a").wait_for(POLL_BOUND * 5 / 2).unwrap());
-        }
-        wait_for_waiters(&client, 20);
-        let before = server.command_calls("getrange");
-        wait_until("all have given up", SOON, || client.stats().waiters == 0);
-        let looks = server.command_calls("getrange") - before;
-        assert!(
-            (1..=25).contains(&looks),
-            "{looks} looks of 20 waiters in two and a half poll bounds"
-        );
-    });
 }
 
 #[test]
