@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::expected::lost;
-use crate::common::{SLACK, SOON, Script, TIMEOUT, built, is_wrong_type, now, timed};
+use crate::common::{SLACK, SOON, Script, TIMEOUT, built, now, timed};
 use crossbeam_channel::{TryRecvError, bounded};
 use wheellock::{Client, Error, LostReason, Memory, RedGuard, RedLock, Wait};
 use wheellock_fixture::{Fault, Server, wait_until};
@@ -101,24 +101,6 @@ fn a_wait_ends_in_time_and_leaves_nothing() {
 }
 
 #[test]
-fn a_waiter_gets_it_soon_after_its_release() {
-    let (memories, clients) = in_memory(3);
-    let others = clients_of(&memories);
-    let guard = Client::red_lock(&clients, "a").lock().unwrap();
-    thread::scope(|scope| {
-        let (got, has_got) = bounded(1);
-        scope.spawn(move || {
-            let guard = Client::red_lock(&others, "a").lock().unwrap();
-            got.send(()).unwrap();
-            drop(guard);
-        });
-        assert!(has_got.recv_timeout(Duration::from_millis(100)).is_err());
-        drop(guard);
-        has_got.recv_timeout(Duration::from_secs(1)).unwrap();
-    });
-}
-
-#[test]
 fn a_wait_can_be_cancelled() {
     let (memories, clients) = in_memory(3);
     let rivals = clients_of(&memories);
@@ -133,25 +115,6 @@ fn a_wait_can_be_cancelled() {
         assert!(matches!(result, Err(Error::Cancelled { .. })));
         assert!(took < SLACK, "{took:?}");
     });
-}
-
-#[test]
-fn the_same_thread_nests_and_another_does_not() {
-    let (memories, clients) = in_memory(3);
-    let lock = Client::red_lock(&clients, "a").with_server_timeout(PATIENT);
-    let outer = everywhere(lock.lock().unwrap(), 3);
-    let inner = everywhere(lock.try_lock().unwrap().unwrap(), 3);
-    assert!(memories.iter().all(|memory| memory.fields("a")[0].1 == "2"));
-    thread::scope(|scope| {
-        scope.spawn(|| assert!(lock.try_lock().unwrap().is_none())).join().unwrap();
-    });
-    inner.unlock().unwrap();
-    assert!(outer.is_held());
-    wait_until("it is left once everywhere", SOON, || {
-        memories.iter().all(|memory| memory.fields("a")[0].1 == "1")
-    });
-    outer.unlock().unwrap();
-    wait_until("nothing is left", SOON, || nothing_left(&memories, "a"));
 }
 
 #[test]
@@ -210,21 +173,6 @@ fn a_release_is_no_loss() {
 }
 
 #[test]
-fn with_a_lease_it_ends_by_itself() {
-    let (memories, clients) = in_memory(3);
-    let lease = Duration::from_secs(2);
-    let guard = Client::red_lock(&clients, "a").with_lease(lease).lock().unwrap();
-    let told = guard.lost().clone();
-    assert!(guard.remaining() <= lease);
-    assert_eq!(told.recv_timeout(SOON), Ok(LostReason::Expired));
-    assert!(!guard.is_held());
-    let expired = lost("a", LostReason::Expired);
-    assert_eq!(guard.unlock(), expired);
-    // The holder stops believing a little before the servers do.
-    wait_until("the leases are over", SOON, || nothing_left(&memories, "a"));
-}
-
-#[test]
 fn wrong_lists_and_settings_are_errors() {
     let (_memories, clients) = in_memory(5);
     let wrong = |lock: RedLock| {
@@ -249,17 +197,6 @@ fn wrong_lists_and_settings_are_errors() {
     let short = lock.clone().with_lease(Duration::from_millis(1));
     assert!(matches!(wrong(short), Error::InvalidLease { .. }));
     assert!(lock.with_server_timeout(PATIENT).try_lock().unwrap().is_some());
-}
-
-#[test]
-fn wrong_key_type_is_tolerated_on_a_minority_not_on_a_majority() {
-    let (memories, clients) = in_memory(3);
-    let lock = Client::red_lock(&clients, "a");
-    memories[0].put_text("a");
-    drop(lock.lock().unwrap());
-    memories[1].put_text("a");
-    assert!(is_wrong_type(&lock.lock().unwrap_err(), "a"));
-    wait_until("nothing is left", SOON, || nothing_left(&memories[2..], "a"));
 }
 
 #[test]
