@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::any::Any;
-use std::thread;
 use std::time::Duration;
 
 use wheellock::{Client, ClientBuilder, LostReason, Memory};
@@ -300,27 +299,6 @@ fn a_try_lock_right_after_a_drop_succeeds_on_a_slow_link() {
             }
         });
     }
-}
-
-#[test]
-fn first_try_lock_succeeds_after_drop_on_second_thread() {
-    let server = Server::start();
-    let client = &built(builder(&server));
-    let (dropped, is_dropped) = crossbeam_channel::bounded(0);
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            for _ in 0..1000 {
-                drop(client.lock("own").try_lock().unwrap().unwrap_or_else(|| missed(0)));
-                dropped.send(()).unwrap();
-                dropped.send(()).unwrap();
-            }
-        });
-        for number in 0..1000 {
-            is_dropped.recv().unwrap();
-            drop(client.lock("own").try_lock().unwrap().unwrap_or_else(|| missed(number)));
-            is_dropped.recv().unwrap();
-        }
-    });
 }
 
 #[test]
