@@ -33,18 +33,18 @@ use crate::many_threads::enter_in_many_threads;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The watchdog's lease in the children, so that a killed one is soon made up for.
-pub(crate) const LEASE: Duration = SECOND;
+const LEASE: Duration = SECOND;
 /// What a busy machine may take for anything that takes no time. Less than the poll bound of a
 /// second.
-pub(crate) const AT_ONCE: Duration = Duration::from_millis(900);
+const AT_ONCE: Duration = Duration::from_millis(900);
 /// Longer than anything here takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-pub(crate) fn now() -> Instant {
+fn now() -> Instant {
     SystemClock.now()
 }
 
-pub(crate) fn since(start: Instant) -> Duration {
+fn since(start: Instant) -> Duration {
     now().saturating_duration_since(start)
 }
 
@@ -77,7 +77,6 @@ fn child_role() {
     let client = connect_with_lease(&url, LEASE);
     match role.as_str() {
         "hold" => hold(&client),
-        "hold nested" => hold_nested(&client),
         "take" => take(&client),
         "be stopped" => be_stopped(&client),
         "leave a channel" => leave_a_channel(&client),
@@ -104,11 +103,6 @@ fn exists(server: &Server, key: &str) -> bool {
     server.command(&["EXISTS", key]).integer() == 1
 }
 
-fn time_to_live(server: &Server, key: &str) -> Duration {
-    let millis = server.command(&["PTTL", key]).integer();
-    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
-}
-
 // Crash.
 
 fn hold(client: &Client) {
@@ -116,15 +110,6 @@ fn hold(client: &Client) {
     println!("holds");
     wait_until("the lock was renewed", LIMIT, || client.stats().renewed >= 3);
     println!("renewed");
-    rest()
-}
-
-fn hold_nested(client: &Client) {
-    let lock = client.lock("a");
-    let _watched = lock.lock().unwrap();
-    let leased = lock.with_lease(LEASE * 4).lock().unwrap();
-    drop(leased);
-    println!("holds");
     rest()
 }
 
@@ -156,21 +141,6 @@ fn lock_of_killed_holder_goes_to_waiter_process_within_lease() {
     waiter.wait_for_line("released", LIMIT);
     assert_eq!(waiter.wait_for_exit(LIMIT), 0);
     assert!(!exists(&server, "a"));
-}
-
-#[test]
-fn lock_of_killed_holder_expires_within_longest_nested_lease() {
-    let server = Server::start();
-    let mut holder = child("hold nested", &server, &[]);
-    holder.wait_for_line("holds", LIMIT);
-    let killed_at = now();
-    holder.kill();
-    // The shorter lease of the outer hold did not cut the longer one of the inner.
-    assert!(time_to_live(&server, "a") > LEASE * 2);
-    let guard = connect(&server).lock("a").lock().unwrap();
-    let delay = since(killed_at);
-    assert!(delay < LEASE * 4 + AT_ONCE, "free after {delay:?}");
-    guard.unlock().unwrap();
 }
 
 // Stopped for longer than the lease.
