@@ -83,60 +83,6 @@ fn try_again_and_again(
     }
 }
 
-fn assert_that_patient_calls_are_answered(stalls: bool) {
-    let _busy = BUSY.write();
-    let threads = threads();
-    let server = Server::start();
-    let client = built(Client::builder().url(&server.url()).command_timeout(PATIENCE));
-    // All threads are there by then.
-    let start = now() + Duration::from_millis(300);
-    let stall = if stalls { STALL + RECOVERY } else { Duration::ZERO };
-    let over = start + BEFORE + stall + AFTER;
-    let (tries, resumed) = thread::scope(|scope| {
-        let crowd: Vec<_> = (0..threads)
-            .map(|number| {
-                let client = &client;
-                let run = move || try_again_and_again(client, (number, threads), (start, over));
-                thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run).unwrap()
-            })
-            .collect();
-        let mut resumed = None;
-        if stalls {
-            pause((start + BEFORE).saturating_duration_since(now()));
-            server.pause();
-            pause(STALL);
-            server.resume();
-            resumed = Some(now());
-        }
-        let tries: Vec<Vec<Try>> = crowd.into_iter().map(|thread| thread.join().unwrap()).collect();
-        (tries, resumed)
-    });
-
-    let well = resumed.map(|resumed| resumed + RECOVERY);
-    let is_checked = |tried: &&Try| well.is_none_or(|well| tried.begun >= well);
-    let all = tries.iter().flatten();
-    let failed: Vec<&String> =
-        all.clone().filter(is_checked).filter_map(|tried| tried.failure.as_ref()).collect();
-    let mut took: Vec<Duration> = all.clone().filter(is_checked).map(|tried| tried.took).collect();
-    took.sort_unstable();
-    println!(
-        "{threads} threads, stall: {stalls}: {} patient tries, of which {} failed; {} to be \
-         answered: median {:?}, worst {:?}, {} failed; {} connections made",
-        all.clone().count(),
-        all.filter(|tried| tried.failure.is_some()).count(),
-        took.len(),
-        took[took.len() / 2],
-        took[took.len() - 1],
-        failed.len(),
-        client.stats().connections_made,
-    );
-    assert!(failed.is_empty(), "{} failed, such as: {}", failed.len(), failed[0]);
-    for (number, tries) in (0..).zip(&tries) {
-        let goes_on = hasty_limit(number).is_some() || tries.iter().any(|tried| is_checked(&tried));
-        assert!(goes_on, "thread {number} is stuck");
-    }
-}
-
 #[test]
 fn a_call_that_gives_up_leaves_its_connection_to_the_next_call() {
     let setup = ProxiedServer::new();
@@ -158,11 +104,54 @@ fn a_call_that_gives_up_leaves_its_connection_to_the_next_call() {
 }
 
 #[test]
-fn patient_calls_beside_hasty_calls_are_all_answered() {
-    assert_that_patient_calls_are_answered(false);
-}
+fn patient_calls_are_answered_before_and_soon_after_a_stall() {
+    let _busy = BUSY.write();
+    let threads = threads();
+    let server = Server::start();
+    let client = built(Client::builder().url(&server.url()).command_timeout(PATIENCE));
+    // All threads are there by then.
+    let start = now() + Duration::from_millis(300);
+    let over = start + BEFORE + STALL + RECOVERY + AFTER;
+    let (tries, paused, resumed) = thread::scope(|scope| {
+        let crowd: Vec<_> = (0..threads)
+            .map(|number| {
+                let client = &client;
+                let run = move || try_again_and_again(client, (number, threads), (start, over));
+                thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run).unwrap()
+            })
+            .collect();
+        pause((start + BEFORE).saturating_duration_since(now()));
+        let paused = now();
+        server.pause();
+        pause(STALL);
+        server.resume();
+        let resumed = now();
+        let tries: Vec<Vec<Try>> = crowd.into_iter().map(|thread| thread.join().unwrap()).collect();
+        (tries, paused, resumed)
+    });
 
-#[test]
-fn patient_calls_beside_hasty_calls_recover_soon_after_stall() {
-    assert_that_patient_calls_are_answered(true);
+    let well = resumed + RECOVERY;
+    let is_checked = |tried: &&Try| tried.begun + tried.took < paused || tried.begun >= well;
+    let all = tries.iter().flatten();
+    let failed: Vec<&String> =
+        all.clone().filter(is_checked).filter_map(|tried| tried.failure.as_ref()).collect();
+    let mut took: Vec<Duration> = all.clone().filter(is_checked).map(|tried| tried.took).collect();
+    took.sort_unstable();
+    println!(
+        "{threads} threads, a stall: {} patient tries, of which {} failed; {} to be answered: \
+         median {:?}, worst {:?}, {} failed; {} connections made",
+        all.clone().count(),
+        all.filter(|tried| tried.failure.is_some()).count(),
+        took.len(),
+        took[took.len() / 2],
+        took[took.len() - 1],
+        failed.len(),
+        client.stats().connections_made,
+    );
+    assert!(failed.is_empty(), "{} failed, such as: {}", failed.len(), failed[0]);
+    for (number, tries) in (0..).zip(&tries) {
+        let is_hasty = hasty_limit(number).is_some();
+        let goes_on = is_hasty || tries.iter().any(|tried| tried.begun >= well);
+        assert!(goes_on, "thread {number} is stuck");
+    }
 }
