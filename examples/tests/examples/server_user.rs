@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use wheellock::{Client, Error};
-use wheellock_fixture::{Sentinels, Server, wait_until};
+use wheellock_fixture::{Server, wait_until};
 
 /// Much longer than any wait here takes, so that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -174,40 +174,6 @@ fn the_commands_in_the_readme_suffice_for_all_kinds() -> Result<(), Error> {
 
     let refused = server.command(&["ACL", "LOG"]);
     assert!(refused.array().is_empty(), "{refused:?}");
-    Ok(())
-}
-
-#[test]
-fn the_commands_in_the_readme_suffice_for_sentinels() -> Result<(), Error> {
-    let sentinels = Sentinels::start();
-    let more = GUIDE.lines().find(|line| *line == "ACL SETUSER family +role");
-    let more: Vec<_> = more.into_iter().flat_map(str::split_whitespace).collect();
-    let said = |server: &Server, words: &[&str]| {
-        let reply = server.command(words);
-        assert!(!reply.is_error(), "{words:?}: {reply:?}");
-        reply
-    };
-    for server in sentinels.servers() {
-        said(server, &readme_words("family"));
-        said(server, &more);
-    }
-    for sentinel in sentinels.sentinels() {
-        said(sentinel, &readme_words("watcher"));
-    }
-    let url = sentinels.url().replace("://", "://family:password@");
-    let client = Client::builder()
-        .url(&url)
-        .sentinel_credentials(Some("watcher"), "password")
-        .watchdog_lease(PATIENCE)
-        .build()?;
-    let guard = client.lock("orders:42").lock()?;
-    sentinels.fail_over();
-    assert!(client.lock("orders:43").lock()?.is_held());
-    drop(guard);
-    for server in sentinels.servers().iter().chain(sentinels.sentinels()) {
-        let refused = said(server, &["ACL", "LOG"]);
-        assert!(refused.array().is_empty(), "{refused:?}");
-    }
     Ok(())
 }
 
