@@ -26,7 +26,7 @@ use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 
 use crate::core::tries::WaitRequest;
-use crate::core::wait::{QueueLook, Waiter};
+use crate::core::wait::{QueueVisit, Waiter};
 use crate::store::memory::Memory;
 use crate::store::retry::RetryLimit;
 use crate::waits::queue::{Step, Ticket, Wakes};
@@ -102,12 +102,12 @@ impl<'a> Interleaving<'a> {
             ThreadStage::Idle if may_begin => ThreadStage::Waits(self.join(thread)),
             // A cancellation: the thread leaves, even with a hold given meanwhile.
             ThreadStage::Waits(_) if may_begin && self.random.u8(..) < 8 => ThreadStage::Idle,
-            ThreadStage::Waits(mut waiter) => match waiter.look(now) {
-                QueueLook::Step(Step::Try(wakes)) => {
+            ThreadStage::Waits(mut waiter) => match waiter.visit_queue(now) {
+                QueueVisit::Step(Step::Try(wakes)) => {
                     waiter.trying = Some((wakes, now));
                     ThreadStage::Asks(waiter)
                 }
-                QueueLook::Step(Step::Sleep(_)) => {
+                QueueVisit::Step(Step::Sleep(_)) => {
                     if waiter.parker.is_none() {
                         waiter.set_parker();
                     } else {
@@ -115,7 +115,7 @@ impl<'a> Interleaving<'a> {
                     }
                     ThreadStage::Waits(waiter)
                 }
-                QueueLook::HandedOver(hold) => ThreadStage::Holds(hold),
+                QueueVisit::HandedOver(hold) => ThreadStage::Holds(hold),
             },
             ThreadStage::Asks(waiter) => {
                 let granted = self.ask(thread);
@@ -293,8 +293,8 @@ fn handed_over(hand_over: HandOver, pauses: &[Duration]) -> Vec<bool> {
         clock.jump(*pause);
         let mut waiter = interleaving.join(0);
         let is_given = core.waits.give_to_first_waiter(&hold, clock.now());
-        let look = waiter.look(clock.now());
-        assert_eq!(matches!(look, QueueLook::HandedOver(_)), is_given);
+        let look = waiter.visit_queue(clock.now());
+        assert_eq!(matches!(look, QueueVisit::HandedOver(_)), is_given);
         is_given
     };
     pauses.iter().map(hand_over).collect()
@@ -338,7 +338,7 @@ impl SteppedClient {
     /// Begins a try, if the waiter may try. Returns the wakes of the try.
     fn begin_try(&self, waiter: &mut Waiter<'_>) -> Option<Wakes> {
         let now = self.clock.now();
-        let QueueLook::Step(Step::Try(wakes)) = waiter.look(now) else { return None };
+        let QueueVisit::Step(Step::Try(wakes)) = waiter.visit_queue(now) else { return None };
         waiter.trying = Some((wakes, now));
         Some(wakes)
     }
@@ -441,7 +441,7 @@ fn leader_after_a_hand_over_wakes_its_deputy_when_it_tries() {
     let hold = ask(&client.core, &client.name, LocalHolder::Guard).unwrap();
     let [mut first, mut leader, deputy] = [(); 3].map(|()| client.join(WaitMode::Exclusive));
     assert!(client.core.waits.give_to_first_waiter(&hold, now));
-    assert!(matches!(first.look(now), QueueLook::HandedOver(_)));
+    assert!(matches!(first.visit_queue(now), QueueVisit::HandedOver(_)));
     drop(first);
     client.core.watchdog.lose(&hold, LostReason::Deleted);
     assert!(is_woken(&leader) && !is_woken(&deputy));

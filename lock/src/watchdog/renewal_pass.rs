@@ -26,7 +26,7 @@ use crate::ops::{Renew, Renewal, Renewals, Renewed};
 use crate::store::{Failure, HashSlot, PipelineRequest, PipelineSource};
 use crate::watchdog::batch::{Batch, DueRenewal, SendWindow, in_batches};
 use crate::watchdog::clock_jump::{ClockJumps, Reading};
-use crate::watchdog::renewal_schedule::TurnQuota;
+use crate::watchdog::renewal_schedule::WindowQuota;
 use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::watchdog::Watchdog;
 
@@ -57,7 +57,7 @@ enum Responder {
 /// State passed from one pass to the next.
 #[derive(Default)]
 pub(crate) struct WorkerState {
-    quota: TurnQuota,
+    quota: WindowQuota,
     pub(crate) round_trip: MeanRoundTrip,
     pub(crate) clock_jumps: ClockJumps,
     /// Whether the server refused everything at the last refusal.

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_load_after_two_periods_is_max_twice_average_or_a_script() {
+    fn window_load_is_at_most_twice_the_average_or_a_script() {
         for count in [2, 25, 26, 100, 1000, 10_000, 100_000] {
             for millis in [3000, 30_000] {
                 let lease = lease(millis);

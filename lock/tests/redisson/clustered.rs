@@ -2,18 +2,14 @@
 
 use std::sync::LazyLock;
 use std::thread;
-use std::time::Duration;
 
 use wheellock::Client;
 use wheellock_fixture::{Cluster, Server, wait_until};
 
+use crate::AT_ONCE;
 use crate::kind::{Version, redisson};
 use crate::peer::Peer;
 use crate::shared::{LIMIT, alone, fresh, now, start};
-
-/// How long a hand-over may take where a message wakes the waiter. A cluster's processes share the
-/// machine.
-const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// The first version whose messages in a cluster are sharded. Before, no message of one side
 /// reaches the other there: see the guide.

@@ -5,16 +5,13 @@ use std::time::{Duration, Instant};
 
 use wheellock_fixture::wait_until;
 
-use crate::KINDS;
 use crate::child::child;
 use crate::peer::Peer;
 use crate::shared::{JAVA, LIMIT, SERVER, Tries, alone, connect, fresh, now, start, time_to_live};
+use crate::{AT_ONCE, KINDS};
 
 /// The watchdog's lease of those that are killed, so that they are soon made up for.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
-
-/// What a busy machine may take for anything that takes no time.
-const AT_ONCE: Duration = Duration::from_millis(400);
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests --all builds it"]

@@ -94,8 +94,9 @@ macro_rules! exclusive_locks {
     };
 }
 
-/// How long a hand-over may take where a message wakes the waiter.
-const AT_ONCE: Duration = Duration::from_millis(100);
+/// How long a hand-over may take where a message wakes the waiter. Half of the time after which a
+/// waiter of ours tries without a message; one in Java waits for the end of the lease.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// The longest pause between two tries of a waiter that no message wakes, on either side. For as
 /// long as that a release may go unnoticed.
