@@ -68,7 +68,7 @@ impl FreeSlots {
         }
     }
 
-    #[cfg(feature = "std")]
+    #[cfg(any(test, feature = "std"))]
     pub(super) const fn is_empty(&self) -> bool {
         self.recent_len == 0 && self.len == 0
     }
