@@ -34,7 +34,7 @@ pub(crate) struct DueRenewal {
 }
 
 impl DueRenewal {
-    /// A renewal of `hold`, due since `at`, whose validity ends at `end`.
+    /// Makes a renewal of `hold`, due since `at`, whose validity ends at `end`.
     pub(crate) fn new(hold: &Arc<Hold>, at: Instant, end: Instant) -> Self {
         Self { hold: Arc::clone(hold), at, end, number: hold.owner.number() }
     }
@@ -51,30 +51,34 @@ pub(crate) fn sort(due: &mut [DueRenewal], lease: Lease) {
     due.sort_unstable_by_key(|due| ((due.end - first).as_nanos() / step, due.number));
 }
 
-/// The steps per lease in which ends of validity are compared.
+/// The number of steps of one lease in which `sort` compares ends of validity.
 const STEPS: u32 = 4;
 
 /// Holds whose renewals are sent in one script.
 pub(crate) type Batch = Vec<DueRenewal>;
 
-/// Full scripts in flight with a backlog.
+/// The maximum number of full scripts in flight with a backlog.
 const BACKLOG_WINDOW: usize = 10;
-/// Full scripts in flight otherwise: another client waits for one script at most.
+/// The maximum number of full scripts in flight without a backlog, so another client waits for one
+/// script at most.
 const WINDOW: usize = 1;
-/// More scripts than this are a backlog: a pass of a hundred thousand holds has twenty.
+/// The number of full scripts in one pass beyond which the pass is a backlog. A pass of a hundred
+/// thousand holds has twenty.
 const BACKLOG: usize = 40;
-/// The cost of a script for a server beyond its keys, in keys. Measured: 6 us, and 1.6 to 2.4 us
-/// for each key.
+/// The cost of a script for a server beyond the cost of its keys, as a number of keys. Measured: 6
+/// us for the script, and 1.6 to 2.4 us for each key.
 const SCRIPT_COST: usize = 3;
-/// The most scripts in flight, however small. A server answers them within two milliseconds.
+/// The maximum number of scripts in flight, however small. A server answers so many scripts within
+/// two milliseconds.
 const MAX_WINDOW: usize = 256;
 
-/// Whether `due` holds are more than a pass should have, for scripts of up to `keys`.
+/// Returns whether `due` holds fill more than [`BACKLOG`] scripts of `keys` keys.
 pub(crate) fn is_backlog(due: usize, keys: usize) -> bool {
     due > keys * BACKLOG
 }
 
-/// Cuts renewals into batches of at most `keys`, each of one slot and one layout.
+/// Cuts renewals into batches of at most `keys`, each of one hash slot and one layout. Retains the
+/// order of renewals with the same hash slot and layout.
 pub(crate) fn in_batches(store: &Store, due: Vec<DueRenewal>, keys: usize) -> VecDeque<Batch> {
     // As few scripts as possible, all of equal size, so no script is longer than necessary.
     let scripts = due.len().div_ceil(keys);
@@ -101,7 +105,7 @@ pub(crate) fn in_batches(store: &Store, due: Vec<DueRenewal>, keys: usize) -> Ve
     batches.into()
 }
 
-/// The number of a pass's scripts in flight at a time.
+/// The maximum number of scripts of a pass in flight at a time, without and with a backlog.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SendWindow {
     size: usize,
@@ -110,7 +114,8 @@ pub(crate) struct SendWindow {
 }
 
 impl SendWindow {
-    /// A window for scripts of these sizes, each of up to `keys`.
+    /// Makes a window without a backlog for scripts with these numbers of keys. A full script has
+    /// `keys`.
     pub(crate) fn new(sizes: impl ExactSizeIterator<Item = usize>, keys: usize) -> Self {
         let scripts = sizes.len();
         let cost: usize = sizes.map(|size| size + SCRIPT_COST).sum();
@@ -121,23 +126,25 @@ impl SendWindow {
         Self { size, backlog_size, is_backlog: false }
     }
 
-    /// The time for `scripts`, if each group waits for the replies to the previous group.
+    /// Returns the time to send `scripts` if each full window waits for the replies to the previous
+    /// window.
     pub(crate) fn time_for(&self, scripts: usize, round_trip: Duration) -> Duration {
         let groups = scripts.div_ceil(self.size);
         round_trip.saturating_mul(u32::try_from(groups).unwrap_or(u32::MAX))
     }
 
-    /// Switches to the window for a backlog or slow replies.
+    /// Switches to the window for a backlog, for good.
     pub(crate) fn widen(&mut self) {
         self.is_backlog = true;
     }
 
+    /// Returns the maximum number of scripts in flight from now on.
     pub(crate) fn size(&self) -> usize {
         if self.is_backlog { self.backlog_size } else { self.size }
     }
 
-    /// More scripts are sent when this many are still in flight. With a backlog the server never
-    /// runs dry.
+    /// Returns the number of scripts still in flight at which more scripts are sent. With a backlog
+    /// the server always has some scripts to run.
     pub(crate) fn refill_at(&self) -> usize {
         if self.is_backlog { self.backlog_size / 2 } else { 0 }
     }

@@ -30,11 +30,12 @@ const WAITS_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a client has a hold before its record is written. A program with shorter holds leaves
 /// no record.
 const DELAY: Duration = Duration::from_secs(1);
-/// The most leaders of one client whose values are written.
+/// The maximum number of leaders of one client whose values are written.
 const MAX_VALUES: usize = 64;
-/// Timeout of the record's removal when the client ends.
+/// Timeout of the request that removes the record when the client ends.
 const LAST_CALL: Duration = Duration::from_millis(250);
 
+/// Decides when to write or remove the client record, and does so on the renewal threads.
 #[derive(Debug)]
 pub(crate) struct ClientRecordWriter {
     context: Arc<Context>,
@@ -44,23 +45,25 @@ pub(crate) struct ClientRecordWriter {
     schedule: Mutex<WriteSchedule>,
     /// Whether a waiter has woken the renewal threads for a write.
     is_requested: AtomicBool,
-    /// Whether the waits named by the record have changed, or another client wants to read them.
+    /// Whether the waits named by the record have changed, or another client wants to read the
+    /// waits.
     must_name_waits: AtomicBool,
     /// Values advertised by leaders of this client, by owner.
     values: Mutex<BTreeMap<String, Arc<str>>>,
 }
 
+/// When to write the client record next, and the state of the record on the server.
 #[derive(Debug, Default)]
 struct WriteSchedule {
     /// When to write the record, if needed then.
     due: Option<Instant>,
     /// Whether the record may be on the server.
     is_written: bool,
-    /// Whether the record on the server names waits, or may.
+    /// Whether the record on the server may name waits.
     has_waits: bool,
     /// When the record was last written because of waits.
     waits_written: Option<Instant>,
-    /// The client was shut down: the record is removed, and not written again.
+    /// Whether the client was shut down: the record is removed, and not written again.
     has_ended: bool,
 }
 
@@ -105,7 +108,7 @@ impl ClientRecordWriter {
     }
 
     /// Requests another write of the record within moments: the named waits have changed, or
-    /// another client wants to read them.
+    /// another client wants to read the waits.
     pub(crate) fn name_waits(&self) {
         self.must_name_waits.store(true, Ordering::Relaxed);
         if !self.schedule.lock().has_ended {
@@ -126,9 +129,12 @@ impl ClientRecordWriter {
         }
     }
 
-    /// On a renewal thread: writes the record if needed and due. Returns when to call again. Only
-    /// the thread of the record's server writes, so no other server delays the renewals of this
-    /// server.
+    /// Writes the client record if needed and due, on the renewal thread of `server`. Returns when
+    /// to call again; `None` if no time is known. After the client's end, removes the record
+    /// instead.
+    ///
+    /// Only the thread of the record's server writes, so no other server delays the renewals of
+    /// this server. Any other thread wakes the thread of the record's server.
     pub(crate) fn run(&self, server: ServerId, now: Instant) -> Option<Instant> {
         let is_here = self.server() == server;
         // In this order: the next record names a wait which is listed later.
@@ -189,7 +195,8 @@ impl ClientRecordWriter {
         recovers.then_some(now + INTERVAL)
     }
 
-    /// Removes the record if written. A failure is not retried: the record expires.
+    /// Removes the client record if `server` has the record, and ends all further writes. A failure
+    /// is not retried: the record expires.
     pub(crate) fn remove(&self, server: ServerId) {
         let was_written = {
             let mut schedule = self.schedule.lock();
@@ -202,10 +209,13 @@ impl ClientRecordWriter {
         }
     }
 
+    /// Returns the server of the client record's key.
     fn server(&self) -> ServerId {
         self.context.store.server_of(&self.key)
     }
 
+    /// Makes the request to write a client record without waits. Zero as `lifetime` removes the
+    /// record.
     fn record(&self, age: Duration, lifetime: Duration) -> WriteClientRecord {
         let client = &self.context.client;
         let values = self.values.lock();
@@ -222,6 +232,8 @@ impl ClientRecordWriter {
         }
     }
 
+    /// Sends `operation` to `server` and waits for the reply, for `timeout` at most. `waits` are
+    /// the waits that the record names.
     fn send(
         &self,
         server: ServerId,
@@ -233,7 +245,8 @@ impl ClientRecordWriter {
         self.context.store.run_pipeline(server, &mut call);
     }
 
-    /// The record was written at this time, by the server's clock.
+    /// Records that the server wrote the client record at `at`, by the server's clock, with
+    /// `waits`.
     fn is_written(&self, waits: Option<&NamedWaits>, at: i64) {
         self.schedule.lock().has_waits = waits.is_some();
         // If the clock panics, the waits are named again at the next interval.
@@ -243,7 +256,7 @@ impl ClientRecordWriter {
     }
 }
 
-/// One write of the record.
+/// One write of the client record, as the only request of a pipeline.
 struct RecordCall<'a> {
     writer: &'a ClientRecordWriter,
     operation: Option<WriteClientRecord>,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::events::report::Warning;
 use crate::ops::value::ServerTime;
 
-/// The last reading of the server's clock.
+/// Finds jumps of one server's clock between two readings.
 #[derive(Debug, Default)]
 pub(crate) struct ClockJumps {
     last: Option<Reading>,
@@ -24,13 +24,14 @@ pub(crate) struct Reading {
     pub(crate) answered_at: Instant,
 }
 
-/// Small steps keep clocks accurate and are harmless: a lease has a margin.
+/// The largest difference that is never reported. Small steps keep clocks accurate and are
+/// harmless: a lease has a margin.
 const MIN_JUMP: Duration = Duration::from_secs(1);
 
 impl ClockJumps {
-    /// Compares a reading with the previous reading. Returns a warning if the two clocks differ by
-    /// more than the tolerance: the greatest of a second, a twentieth of `lease`, and a hundredth
-    /// of the time between.
+    /// Compares a reading with the previous reading, and remembers the new reading. Returns a
+    /// warning if the two clocks differ by more than the tolerance: the greatest of a second, a
+    /// twentieth of `lease`, and a hundredth of the time between. `None` for the first reading.
     pub(crate) fn observe(&mut self, lease: Duration, reading: Reading) -> Option<Warning> {
         let last = self.last.replace(reading)?;
         let at_least = millis(reading.sent_at.saturating_duration_since(last.answered_at));
@@ -47,6 +48,7 @@ impl ClockJumps {
     }
 }
 
+/// Returns whole milliseconds of `duration`; saturates.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

@@ -26,7 +26,8 @@ pub(crate) struct ClientDescription {
     pub(crate) started: Instant,
 }
 
-/// The client's store, clock, settings and holds, its counters, and the dispatcher for reports.
+/// The state shared by all parts of one client's watchdog: store, clock, settings, holds and
+/// counters.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) client: ClientDescription,
@@ -47,17 +48,17 @@ impl Context {
         self.clock.now()
     }
 
-    /// The server with the keys of this name, as far as the client knows.
+    /// Returns the server with the keys of this name, as far as the client knows.
     pub(crate) fn server_of(&self, name: &LockName) -> ServerId {
         self.store.server_of(name.as_str())
     }
 
-    /// The only server, if all names always have the same server.
+    /// Returns the server of all names; `None` for a cluster, where names have different servers.
     pub(crate) fn only_server(&self) -> Option<ServerId> {
         self.store.only_server()
     }
 
-    /// Requests all threads to end.
+    /// Sets the flag on which all threads of the watchdog end. Wakes no thread.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -66,7 +67,7 @@ impl Context {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Reports the warnings which follow from a server's `INFO`.
+    /// Reports each warning that follows from a server's `INFO`, unless already reported.
     pub(crate) fn warn_about(&self, info: &Info) {
         let Self { events, settings, .. } = self;
         if let Some(policy) = info.evicting.clone() {
@@ -80,7 +81,8 @@ impl Context {
         }
     }
 
-    /// Runs an action in which the clock may panic. Counts a panic, and then returns `None`.
+    /// Runs an action in which the clock may panic, and returns its result. Counts a panic, and
+    /// then returns `None`.
     ///
     /// The clock is the only foreign code called by the watchdog. During the action, the watchdog's
     /// work stays in the wheel, the registry or the release queue, so the caller can schedule
@@ -93,8 +95,8 @@ impl Context {
         result
     }
 
-    /// Timeout for all pending releases of one server together, and for a check of the server.
-    /// Renewals wait for them, so the timeout is a small part of a lease.
+    /// Returns the timeout for all pending releases of one server together, and for a check of the
+    /// server. Renewals wait meanwhile, so the timeout is a small part of a lease.
     pub(crate) fn release_timeout(&self) -> Duration {
         const MAX: Duration = Duration::from_secs(1);
         let part = self.settings.watchdog_lease.duration() / 12;

@@ -5,7 +5,9 @@ use crate::watchdog::batch::DueRenewal;
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
-/// Hands due renewals to the threads of the servers which have the holds now.
+/// Hands due renewals to the renewal threads of the servers that have the holds now. If the thread
+/// of a server is dead, the watched holds there are lost. If the thread cannot be started, the
+/// renewals are scheduled again.
 pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<DueRenewal>) {
     let Watchdog { context, scheduler, workers, .. } = watchdog;
     for (server, mut due) in by_server(watchdog, due) {
@@ -13,7 +15,7 @@ pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<DueRenewal>) {
         if due.is_empty() {
             continue;
         }
-        // No thread accepts them.
+        // No thread accepts these renewals.
         if workers.is_dead(server) {
             // An unwatched hold lasts as long as its lease.
             for due in due.iter().filter(|due| due.hold.watched_lease().is_some()) {
@@ -27,8 +29,8 @@ pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<DueRenewal>) {
     }
 }
 
-/// Returns the renewals for the server of `worker`. Dispatches the rest again: their holds have
-/// moved since they became due.
+/// Returns the renewals for the server of `worker`. Dispatches the renewals whose holds have moved
+/// to another server since the renewals became due.
 pub(crate) fn retain_own(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
@@ -46,6 +48,7 @@ pub(crate) fn retain_own(
     own
 }
 
+/// Groups renewals by the current servers of their holds.
 fn by_server(watchdog: &Watchdog, due: Vec<DueRenewal>) -> Vec<(ServerId, Vec<DueRenewal>)> {
     if let Some(only) = watchdog.context.only_server() {
         return vec![(only, due)];

@@ -19,7 +19,8 @@ use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
 impl Watchdog {
-    /// Ends a hold for all its guards. The caller then sends `release`, which has begun.
+    /// Ends a hold for all its guards, and removes the hold from wheel and registry. The caller
+    /// then sends `release`, which has begun.
     ///
     /// Returns an error if the hold was over before. Then queues `release` if the server may still
     /// have the key, and cancels `release` otherwise.
@@ -45,18 +46,23 @@ impl Watchdog {
         result
     }
 
-    /// Ends a hold for all its guards, and leaves its key on the server.
+    /// Ends a hold for all its guards, and leaves its key on the server without a release. Returns
+    /// an error if the hold was over before; then a release may be queued, as in
+    /// [`end`](Self::end).
     pub(crate) fn forget(&self, hold: &Arc<Hold>) -> Result<(), Loss> {
         // Cancelled at the end of this function.
         let release = self.releases.begin_guarded(self.releases.of_hold(hold), Stage::Sending);
         self.end(hold, release.no)
     }
 
-    /// Ends a lost hold.
+    /// Ends a hold as lost now: see [`lose_at`](Self::lose_at).
     pub(crate) fn lose(&self, hold: &Arc<Hold>, reason: LostReason) {
         self.lose_at(hold, self.context.now(), reason);
     }
 
+    /// Ends a hold as lost at `now`, and removes the hold from wheel and registry. If the hold was
+    /// not over before, reports the loss, wakes waiters, and queues a release if the server may
+    /// have the key.
     pub(crate) fn lose_at(&self, hold: &Arc<Hold>, now: Instant, reason: LostReason) {
         // A thread which sees the loss finds the release, here or in the queue.
         let release = self.releases.begin_guarded(self.releases.of_hold(hold), Stage::Sending);
@@ -73,6 +79,7 @@ impl Watchdog {
         self.tell_waiters(hold);
     }
 
+    /// Records the holding time of an ended hold for metrics. No effect without a metrics label.
     fn count_end(&self, hold: &Hold, now: Instant) {
         if let Some(label) = hold.metrics_label() {
             let acquires = self.context.counters.acquires();
@@ -80,7 +87,8 @@ impl Watchdog {
         }
     }
 
-    /// Wakes this client's unsubscribed waiters.
+    /// Wakes the waiters of this client that are not subscribed, after the end of a reentrant
+    /// lock's hold.
     fn tell_waiters(&self, hold: &Hold) {
         if hold.kind == Kind::Reentrant {
             self.context.ended.hold_ended(&hold.name);
@@ -109,8 +117,10 @@ impl Watchdog {
     }
 
     /// Leaves a hold without a guard to a renewal thread, which ends the hold and sends its
-    /// release. `release` is its release, if begun already. Waits for no server and reads no clock.
-    /// Without a thread the hold is not renewed either, and expires.
+    /// release. `release` is the release of the hold if already begun. Waits for no server and
+    /// reads no clock.
+    ///
+    /// Without a thread the release is cancelled. Then the hold is not renewed either, and expires.
     pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: Option<ReleaseNo>) {
         // Begun before the hold is handed over, so a shutdown waits for the release.
         let release = release.unwrap_or_else(|| self.releases.begin(self.releases.of_hold(hold)));
@@ -130,7 +140,8 @@ impl Watchdog {
         self.tell_waiters(hold);
     }
 
-    /// On a renewal thread: ends the holds without a guard, and queues their releases.
+    /// Ends the holds without a guard that were left to `worker`, and queues their releases. Runs
+    /// on a renewal thread.
     pub(crate) fn end_unguarded(&self, worker: &RenewalWorker) {
         for (hold, release) in worker.take_unguarded() {
             self.context.catch_panic(|| {
@@ -142,9 +153,10 @@ impl Watchdog {
         }
     }
 
-    /// Handles the unexpected end of a worker's thread: nothing renews on its server any more, so
-    /// every watched hold there is lost. Even if the clock panics, every hold ends: the time only
-    /// matters to a report.
+    /// Marks `worker` as dead after the unexpected end of its thread, and ends every watched hold
+    /// on its server as lost: no thread renews there any more.
+    ///
+    /// Even if the clock panics, every hold ends: the time only matters to a report.
     pub(crate) fn lose_all_watched(&self, worker: &RenewalWorker) {
         // Before the registry is read: a thread which inserts a hold later sees the flag.
         self.workers.set_dead(worker);
@@ -164,12 +176,13 @@ impl Watchdog {
     }
 }
 
+/// Returns [`loss_leaves_release`] for a hold lost for `reason`.
 fn leaves_release(hold: &Hold, reason: LostReason) -> bool {
     loss_leaves_release(reason, hold.key_may_outlive_validity(), hold.late_copy_deadline())
 }
 
-/// Whether a lost hold must be released all the same: the server may still have its key, or a copy
-/// of its acquire may arrive.
+/// Returns whether a lost hold must be released all the same: the server may still have its key, or
+/// a copy of its acquire may arrive.
 pub(crate) fn loss_leaves_release(
     reason: LostReason,
     key_may_outlive_validity: bool,

@@ -19,7 +19,7 @@ use crate::watchdog::context::Context;
 use crate::watchdog::scheduler::Scheduler;
 use crate::watchdog::shared_ledger::SharedLedger;
 
-/// The last replacement of a server, and its consequences.
+/// Detects that a server has moved, and schedules a verification of the holds there.
 #[derive(Debug)]
 pub(crate) struct FailoverCheck {
     context: Arc<Context>,
@@ -31,10 +31,10 @@ pub(crate) struct FailoverCheck {
     moved_at: AtomicU64,
 }
 
-/// All holds are verified within this many ticks.
+/// The maximum number of ticks over which the verifications of all holds are spread.
 const TICKS: usize = 200;
 
-/// At least this many holds are verified in one tick: one write carries them.
+/// The minimum number of holds verified in one tick: one write carries so many requests.
 const MIN_PER_TICK: usize = 100;
 
 impl FailoverCheck {
@@ -47,8 +47,9 @@ impl FailoverCheck {
         Self { context, scheduler, releases, moves, moved_at }
     }
 
-    /// On a renewal thread: if a server has moved, schedules a verification for each hold on such a
-    /// server. Returns whether a server has moved.
+    /// Returns whether a server has moved since the last check. If so, schedules a verification of
+    /// each hold on such a server, and queues the recent releases there again. Runs on a renewal
+    /// thread.
     pub(crate) fn check(&self) -> bool {
         let context = &self.context;
         let moves = context.store.moves();
@@ -79,8 +80,8 @@ impl FailoverCheck {
         true
     }
 
-    /// Verifies a newly inserted hold, granted to a request sent at `sent_at`, if a server has
-    /// moved since: the old server may have granted the hold.
+    /// Schedules a verification of a newly inserted hold, granted to a request sent at `sent_at`,
+    /// if a server has moved since then: the old server may have granted the hold.
     pub(crate) fn check_granted(&self, hold: &Arc<Hold>, sent_at: Instant) {
         let moved_at = self.moved_at.load(Ordering::SeqCst);
         if moved_at > 0 && self.nanos_of(sent_at) <= moved_at {
@@ -88,7 +89,8 @@ impl FailoverCheck {
         }
     }
 
-    /// Schedules a query for a hold at `at`, or at the end of its validity if sooner.
+    /// Schedules the verification of a hold, a renewal or a query, at `at` or at the end of its
+    /// validity if sooner. No effect on the schedule of a hold that is over.
     fn verify(&self, hold: &Arc<Hold>, at: Instant) {
         hold.set_needs_verification(true);
         if let Some(end) = hold.valid_until() {
@@ -96,7 +98,7 @@ impl FailoverCheck {
         }
     }
 
-    /// Nanoseconds since the origin, at least 1.
+    /// Returns the nanoseconds from the scheduler's origin to `at`, at least 1.
     fn nanos_of(&self, at: Instant) -> u64 {
         let after = at.saturating_duration_since(self.scheduler.origin());
         u64::try_from(after.max(Duration::from_nanos(1)).as_nanos()).unwrap_or(u64::MAX)

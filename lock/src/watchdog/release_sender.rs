@@ -23,8 +23,8 @@ use crate::watchdog::worker::RenewalWorker;
 /// thousand releases in this time. A shutdown may take longer.
 const LAST_RELEASES: Duration = Duration::from_secs(5);
 
-/// Sends the due releases of the queue, within `timeout`. Returns whether the server has
-/// acknowledged any release for the first time.
+/// Sends up to [`MAX_PER_PASS`] queued releases that are due at `now`, and waits for the replies
+/// within `timeout`. Returns whether the server has acknowledged any release for the first time.
 pub(crate) fn send_queued_releases(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
@@ -59,10 +59,11 @@ pub(crate) fn send_queued_releases(
     pass.has_progress
 }
 
-/// Releases on their way to the server and back.
+/// The releases of one pass, sent through the pipeline of a server.
 struct ReleasePass<'a> {
     watchdog: &'a Watchdog,
     worker: &'a RenewalWorker,
+    /// The releases not sent yet.
     due: VecDeque<(ReleaseNo, LockName, ReleaseOp)>,
     /// All releases of the pass.
     sent: Vec<ReleaseNo>,
@@ -70,6 +71,7 @@ struct ReleasePass<'a> {
     sent_at: Instant,
     /// The last reading of the clock.
     now: Instant,
+    /// Whether the server has acknowledged any release for the first time.
     has_progress: bool,
 }
 

@@ -30,16 +30,16 @@ use crate::watchdog::renewal_schedule::WindowQuota;
 use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::watchdog::Watchdog;
 
-/// Holds tried alone before a pass without any grant is cut up.
+/// The number of holds tried alone before a pass without any grant is cut up.
 const PROBES: usize = 10;
 
-/// One hold, as sent.
+/// A due renewal with the lease that the script asks for.
 struct SentRenewal {
     due: DueRenewal,
     lease: Lease,
 }
 
-/// One script in flight.
+/// The renewals of one script in flight, and the time of sending.
 pub(crate) struct RenewalScript {
     sent: Vec<SentRenewal>,
     sent_at: Instant,
@@ -54,7 +54,7 @@ enum Responder {
     Other,
 }
 
-/// State passed from one pass to the next.
+/// The state that a renewal thread carries from one pass to the next.
 #[derive(Default)]
 pub(crate) struct WorkerState {
     quota: WindowQuota,
@@ -68,7 +68,7 @@ pub(crate) struct WorkerState {
     pub(crate) next_close: Option<Instant>,
 }
 
-/// The renewals of one pass.
+/// The renewals of one pass, sent through the pipeline of a server.
 pub(crate) struct RenewalPass<'a> {
     watchdog: &'a Watchdog,
     state: &'a mut WorkerState,
@@ -84,7 +84,7 @@ pub(crate) struct RenewalPass<'a> {
     replies: usize,
     /// The code of the last refusal.
     refusal: Option<String>,
-    /// The server does not answer, or refuses everything for a while: nothing more is sent.
+    /// Whether the server does not answer, or refuses everything for a while: nothing more is sent.
     is_over: bool,
 }
 
@@ -122,7 +122,8 @@ impl PipelineSource for RenewalPass<'_> {
         self.window.refill_at()
     }
 
-    /// Returns the next script.
+    /// Returns the next script of holds still to be renewed. `None` if nothing is left, the pass is
+    /// over, or the next step depends on a reply.
     fn next(&mut self) -> Option<PipelineRequest<Renew, RenewalScript>> {
         let context = &self.watchdog.context;
         while !self.is_over
@@ -155,6 +156,8 @@ impl PipelineSource for RenewalPass<'_> {
 }
 
 impl RenewalPass<'_> {
+    /// Handles the reply to a script, or the reason for its absence. `responder` is the server that
+    /// has answered.
     fn handle_reply(
         &mut self,
         script: RenewalScript,
@@ -178,7 +181,8 @@ impl RenewalPass<'_> {
         }
     }
 
-    /// Handles the reply to a script which the server ran: an answer for each hold.
+    /// Handles the reply to a script that the server ran: applies the answer for each hold, and
+    /// records the round trip and the server's clock. Widens the window after a slow reply.
     fn handle_grant(&mut self, script: &RenewalScript, reply: Renewals, responder: Responder) {
         let context = &self.watchdog.context;
         let sent_at = script.sent_at;
@@ -207,11 +211,11 @@ impl RenewalPass<'_> {
         }
     }
 
-    /// Handles a refusal of keys in several slots, which reveals a cluster behind the server.
+    /// Handles a refusal of keys in several hash slots, which reveals a cluster behind the server:
+    /// groups `batch` and the unsent batches by hash slot, to be sent at once.
     ///
-    /// Nothing ran, so the refusal is not counted. The store has recorded the cluster, and the
-    /// unsent batches are grouped by slot too. Such services refuse the commands with which a
-    /// client could detect the cluster beforehand.
+    /// The server ran nothing, so the refusal is not counted. The store has recorded the cluster.
+    /// Such services refuse the commands with which a client could detect the cluster beforehand.
     fn regroup(&mut self, batch: Batch) {
         let Watchdog { context, .. } = self.watchdog;
         let slot = |due: &DueRenewal| context.store.hash_slot(due.hold.name.as_str());
@@ -229,6 +233,9 @@ impl RenewalPass<'_> {
         self.window.widen();
     }
 
+    /// Handles a failed script: schedules another attempt for its holds, or leaves the batch to be
+    /// cut and sent again. Ends the pass if the failure concerns the whole server. Reports a
+    /// refusal as a warning.
     fn handle_failure(&mut self, batch: Batch, failure: &Failure) {
         if failure.is_redirect() {
             if failure.is_cross_slot() && batch.len() > 1 {
@@ -258,14 +265,16 @@ impl RenewalPass<'_> {
         }
     }
 
-    /// Records the refusal as the reason of a loss, if nothing renews these holds in time.
+    /// Records the last refusal as the reason of a loss, if nothing renews the holds of `batch` in
+    /// time.
     fn note_refusal(&self, batch: &Batch) {
         for due in batch {
             due.hold.note_refusal(self.refusal.as_deref());
         }
     }
 
-    /// Handles the server's answer about one hold.
+    /// Handles the server's answer about one hold: extends the validity and schedules the next
+    /// renewal, or ends the hold as lost.
     fn handle_renewed(
         &mut self,
         sent: &SentRenewal,
@@ -287,9 +296,13 @@ impl RenewalPass<'_> {
         }
     }
 
-    /// Returns the next batch of the refused holds. A server which has granted some scripts refuses
-    /// other scripts because of certain keys, which are worth finding. A server without any grant
-    /// may refuse everything, and then cutting is useless.
+    /// Returns the next batch to send of the refused holds: a half of a refused batch, or a single
+    /// hold as a probe. `None` if none is left, a reply may decide, or the probes were refused too;
+    /// then the pass is over.
+    ///
+    /// A server that has granted some scripts refuses other scripts because of certain keys, which
+    /// are worth finding. A server without any grant may refuse everything, and then cutting is
+    /// useless.
     fn next_refused(&mut self) -> Option<Batch> {
         if self.replies == 0 {
             // The server may grant a script in flight.
@@ -314,8 +327,8 @@ impl RenewalPass<'_> {
         Some(first)
     }
 
-    /// Takes some holds out to be tried alone. They are picked at random, as any fixed choice may
-    /// hit the refused keys each time.
+    /// Moves some holds, each alone in a batch, from the refused to the unsent batches. The holds
+    /// are picked at random, as any fixed choice may hit the refused keys each time.
     fn take_probes(&mut self) {
         let random = RandomState::new();
         let random_index = |number: usize, len: usize| {
@@ -333,7 +346,7 @@ impl RenewalPass<'_> {
         }
     }
 
-    /// Ends the pass: unsent holds are retried like unanswered holds.
+    /// Ends the pass: schedules another attempt for all holds that were not sent.
     pub(crate) fn retry_unsent(mut self) {
         let left: Vec<Batch> = self.unsent.drain(..).chain(self.refused.drain(..)).collect();
         for batch in left {
@@ -343,10 +356,11 @@ impl RenewalPass<'_> {
     }
 }
 
-/// The holds of a batch which were not released or lost since they became due.
+/// Returns the holds of a batch that are still to be renewed at `now`, each with the lease to ask
+/// for. Leaves out holds that were released or lost since the renewal became due.
 ///
-/// A hold whose renewed validity would exceed `max_hold` is left out, so it may end up to an
-/// interval earlier. A shortened renewal would be followed by ever shorter ones.
+/// A hold whose renewed validity would exceed `max_hold` is left out, so the hold may end up to an
+/// interval earlier. A shortened renewal would be followed by ever shorter renewals.
 fn still_due(watchdog: &Watchdog, batch: Batch, now: Instant) -> Vec<SentRenewal> {
     let max_hold = watchdog.context.settings.max_hold;
     // All holds are brought into the cache first, so the loads overlap.
@@ -360,6 +374,7 @@ fn still_due(watchdog: &Watchdog, batch: Batch, now: Instant) -> Vec<SentRenewal
         .collect()
 }
 
+/// Makes the request that renews the holds of `batch`, all of one layout.
 fn script(batch: &[SentRenewal]) -> Renew {
     let renewal = |sent: &SentRenewal| Renewal {
         name: sent.due.hold.name.clone(),

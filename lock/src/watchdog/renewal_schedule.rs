@@ -7,12 +7,12 @@
 //! * *Spreading.* Holds acquired together, or renewed together after an outage, would stay together
 //!   forever. So the next renewal of each hold is put anywhere in the last three quarters of the
 //!   interval, evenly: at multiples of the golden ratio, whose consecutive terms lie apart. From
-//!   then on each hold retains its place. Random jitter was rejected: each renewal would blur the groups of
-//!   the previous renewal.
+//!   then on each hold retains its place. Random jitter was rejected: each renewal would blur the
+//!   groups of the previous renewal.
 //! * *Batching.* A script for each hold costs the server and the client most. So a renewal is
-//!   brought forward to the start of its *window*, with all renewals due in the same window. A window is
-//!   as long as it takes to fill one script: at most a twentieth of the interval, and at least five
-//!   ticks.
+//!   brought forward to the start of its *window*, with all renewals due in the same window. A
+//!   window is as long as it takes to fill one script: at most a twentieth of the interval, and at
+//!   least five ticks.
 //! * A single hold is not brought forward at all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +20,15 @@ use std::time::{Duration, Instant};
 
 use crate::model::lease::Lease;
 
-/// The layout of renewals in time.
+/// Decides when each hold is renewed next. Counts the holds that were spread.
 #[derive(Debug)]
 pub(crate) struct RenewalSchedule {
     /// The instant from which windows are counted.
     origin: Instant,
     tick: Duration,
-    /// How many holds fill one script.
+    /// The number of holds that fill one script.
     batch: usize,
-    /// How many holds were spread so far.
+    /// The number of holds spread so far.
     spread: AtomicU64,
 }
 
@@ -46,29 +46,32 @@ pub(crate) enum Spreading {
 pub(crate) struct WindowQuota {
     /// The number of the window in which renewals were last sent.
     window: Option<u64>,
-    /// How many more holds of this window.
+    /// The number of holds in this window that may still retain their places.
     left: usize,
 }
 
 /// The minimum number of windows in one interval.
 const MIN_TURNS: u32 = 20;
-/// The minimum number of ticks in one window. Each window wakes two threads and the server, at the cost
-/// of many renewals.
+/// The minimum number of ticks in one window. Each window wakes two threads and the server, at the
+/// cost of many renewals.
 const MIN_TICKS: u32 = 5;
-/// The minimum number of groups of neighbours in one window.
+/// The minimum number of groups in one window, whose holds were spread to the same place.
 const MIN_GROUPS: usize = 8;
 
 impl RenewalSchedule {
+    /// Makes a schedule whose windows are counted from `origin`. `batch` holds fill one script.
     pub(crate) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
         Self { origin, tick, batch, spread: AtomicU64::new(0) }
     }
 
+    /// Returns the instant from which windows are counted.
     pub(crate) fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// When to renew a hold whose last request was sent at `sent_at`, if its server has `held`
-    /// holds of this client.
+    /// Returns when to renew a hold whose last request was sent at `sent_at`. `held` is the number
+    /// of this client's holds on one server. `spreading` says whether the hold gets a new place in
+    /// the interval.
     pub(crate) fn renew_at(
         &self,
         lease: Lease,
@@ -92,8 +95,8 @@ impl RenewalSchedule {
         due.checked_sub(into_turn).map_or(due, |early| early.max(sent_at))
     }
 
-    /// Whether a hold renewed by a request sent at `sent_at` retains its place. If so, the hold
-    /// counts against `quota`.
+    /// Decides whether a hold, renewed by a request sent at `sent_at`, retains its place. If so,
+    /// the hold counts against `quota`, which begins anew with each window.
     pub(crate) fn spreading(
         &self,
         lease: Lease,
@@ -115,34 +118,36 @@ impl RenewalSchedule {
         }
     }
 
-    /// How many holds of one window may retain their places: a quarter more than an evenly spread
-    /// window carries, but at least one script.
+    /// Returns how many holds of one window may retain their places: a quarter more than an evenly
+    /// spread window carries, but at least one script.
     fn quota(&self, interval: Duration, held: usize) -> usize {
         let average = self.average(interval, held);
         (average + average / 4).max(self.batch)
     }
 
-    /// How many consecutively spread holds get the same place: a script at most, and few enough for
-    /// windows of equal size. They are mostly neighbours in memory, which makes a script cheaper for
-    /// the server.
+    /// Returns how many consecutively spread holds get the same place: a script at most, and few
+    /// enough for windows of equal size. Such holds are mostly neighbours in memory, which makes a
+    /// script cheaper for the server.
     fn neighbours(&self, interval: Duration, held: usize) -> usize {
         (self.average(interval, held) / MIN_GROUPS).clamp(1, self.batch.max(1))
     }
 
-    /// How many holds a window has if all holds are spread evenly.
+    /// Returns the number of holds in each window if all holds are spread evenly.
     fn average(&self, interval: Duration, held: usize) -> usize {
         let windows = nanos(interval) / nanos(self.window(interval, held)).max(1);
         held / usize::try_from(windows).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The number of the window which contains an instant, and the time since the window's start.
+    /// Returns the number of the window that contains `instant`, and the time since the window's
+    /// start.
     fn window_of(&self, instant: Instant, interval: Duration, held: usize) -> (u64, Duration) {
         let window = nanos(self.window(interval, held)).max(1);
         let nanos = nanos(instant.saturating_duration_since(self.origin));
         (nanos / window, Duration::from_nanos(nanos % window))
     }
 
-    /// The length of a window. A script filled to four fifths has room for chance arrivals.
+    /// Returns the length of a window in which `held` holds fill a script to four fifths, within
+    /// the limits. The last fifth is room for chance arrivals.
     fn window(&self, interval: Duration, held: usize) -> Duration {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
         let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
@@ -154,8 +159,8 @@ impl RenewalSchedule {
         if ticks == 0 { window } else { Duration::from_nanos(nanos(self.tick) * ticks) }
     }
 
-    /// The next part of `whole`, from a sequence which stays evenly spread at any length.
-    /// `together` consecutive calls return the same part.
+    /// Returns the next part of `whole` from a sequence that stays evenly spread at any length.
+    /// Every `together` consecutive calls return the same part.
     fn next_part_of(&self, whole: Duration, together: usize) -> Duration {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         // Relaxed: each number is drawn once, and the order does not matter.
@@ -166,7 +171,7 @@ impl RenewalSchedule {
     }
 }
 
-/// Nanoseconds of `duration`; saturates after 584 years.
+/// Returns the nanoseconds of `duration`; saturates after 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

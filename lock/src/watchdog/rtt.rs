@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use crate::model::lease::Lease;
 
-/// A mean in which each new value counts for an eighth.
+/// The mean round trip time, in which each new value counts for an eighth.
 #[derive(Debug, Default)]
 pub(crate) struct MeanRoundTrip {
     nanos: u64,
 }
 
 impl MeanRoundTrip {
+    /// Adds a round trip time to the mean. The first value is the mean.
     pub(crate) fn observe(&mut self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.nanos = match self.nanos {
@@ -19,9 +20,11 @@ impl MeanRoundTrip {
         };
     }
 
-    /// The timeout of one attempt at renewals: a tenth of the shortest lease, but at least four
-    /// round trips and 250 ms. Holds which end sooner do not shorten the timeout: giving up an
-    /// attempt costs all other attempts the connection, while a late reply costs nothing.
+    /// Returns the timeout of one attempt at renewals: a tenth of the shortest lease, but at least
+    /// four round trips and 250 ms, and never more than 3 s, `command_timeout` or the lease itself.
+    ///
+    /// Holds that end sooner do not shorten the timeout: giving up an attempt costs all other
+    /// attempts the connection, while a late reply costs nothing.
     pub(crate) fn attempt_timeout(&self, shortest: Lease, command_timeout: Duration) -> Duration {
         const SLOW: Duration = Duration::from_millis(250);
         const MAX: Duration = Duration::from_secs(3);
@@ -30,7 +33,7 @@ impl MeanRoundTrip {
         timeout.min(command_timeout).min(shortest.duration())
     }
 
-    /// The mean, or zero before the first value.
+    /// Returns the mean, or zero before the first value.
     pub(crate) fn mean(&self) -> Duration {
         Duration::from_nanos(self.nanos)
     }

@@ -18,13 +18,15 @@ use crate::watchdog::renewal_schedule::{RenewalSchedule, Spreading, WindowQuota}
 /// The wheel with its ticker.
 pub(crate) type Timer = BatchTimer<Arc<Hold>>;
 
+/// Puts each hold at its place on the wheel: at its next renewal or inspection, or at the end of
+/// its validity.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     context: Arc<Context>,
     schedule: RenewalSchedule,
     /// Weak: the timer's handler owns this scheduler.
     timer: OnceLock<Weak<Timer>>,
-    /// How many servers have a renewal thread.
+    /// The number of servers with a renewal thread.
     servers: AtomicUsize,
 }
 
@@ -35,6 +37,7 @@ const BUCKETS: usize = 1024;
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 impl Scheduler {
+    /// Makes a scheduler without a wheel: until [`start`](Self::start), nothing is scheduled.
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let settings = &context.settings;
         let schedule = RenewalSchedule::new(context.now(), settings.tick, settings.renewal_keys);
@@ -62,11 +65,12 @@ impl Scheduler {
         Ok(timer)
     }
 
-    /// The instant from which windows are counted.
+    /// Returns the instant from which windows are counted.
     pub(crate) fn origin(&self) -> Instant {
         self.schedule.origin()
     }
 
+    /// Sets the number of servers with a renewal thread, by which renewals are spread.
     pub(crate) fn set_servers(&self, servers: usize) {
         self.servers.store(servers, Ordering::Relaxed);
     }
@@ -97,7 +101,8 @@ impl Scheduler {
         true
     }
 
-    /// Schedules the next renewal of a hold after a renewal sent at `sent_at`.
+    /// Schedules the next renewal of a hold whose renewal for `lease` was sent at `sent_at`. If the
+    /// hold retains its place in the interval, the hold counts against `quota`.
     pub(crate) fn schedule_renewed(
         &self,
         hold: &Arc<Hold>,
@@ -120,13 +125,16 @@ impl Scheduler {
         self.retry(holds, |left, lease| (left / 8).min(lease.duration() / 10));
     }
 
-    /// Schedules another attempt for holds which have moved to another server, possibly known to
-    /// the store by then. The attempt is soon, but not at once: while servers disagree, each may
-    /// name the other server.
+    /// Schedules another attempt for holds that have moved to another server, which the store may
+    /// not know yet. The attempt is soon, but not at once: while servers disagree, each may name
+    /// the other server.
     pub(crate) fn retry_elsewhere(&self, holds: impl ExactSizeIterator<Item: Borrow<Arc<Hold>>>) {
         self.retry(holds, |left, _| left / 64);
     }
 
+    /// Schedules another attempt for holds whose renewals failed, after `pause` of the remaining
+    /// validity and the lease, at the latest at the end of the validity. Counts the holds as
+    /// retries.
     fn retry(
         &self,
         holds: impl ExactSizeIterator<Item: Borrow<Arc<Hold>>>,
@@ -154,8 +162,8 @@ impl Scheduler {
         }
     }
 
-    /// Schedules an inspection of a cached hold in time for the end of its cache at `until`, or
-    /// leaves an earlier inspection in place.
+    /// Moves the next inspection of a hold forward, in time for the end of its cache at `until`.
+    /// Leaves an earlier inspection in place.
     pub(crate) fn look_by_cache_end(&self, hold: &Arc<Hold>, until: Instant, now: Instant) {
         let at = self.before_cache_end(until).max(now);
         if let WheelEntry::Scheduled(_, due) = hold.wheel_entry()
@@ -165,8 +173,8 @@ impl Scheduler {
         }
     }
 
-    /// When to inspect a hold due at `at`: in time for the end of its cache, unless the cache is
-    /// over and the hold in use.
+    /// Returns when to inspect a hold that is due at `at`: in time for the end of its cache if
+    /// sooner. The cache counts while the hold is cached, or while its end is after `now`.
     pub(crate) fn by_cache_end(&self, hold: &Hold, at: Instant, now: Instant) -> Instant {
         if !self.context.holds.cache.is_used() {
             return at;
@@ -179,12 +187,13 @@ impl Scheduler {
         }
     }
 
-    /// A tick before `until`: the ticker is late by up to one tick.
+    /// Returns a tick before `until`, as the ticker is late by up to one tick.
     fn before_cache_end(&self, until: Instant) -> Instant {
         until.checked_sub(self.context.settings.tick).unwrap_or(until)
     }
 
-    /// Moves a hold to `at` on the wheel.
+    /// Moves a hold to `at` on the wheel, or puts the hold there for the first time. No effect on a
+    /// hold removed for good, or once the client has ended.
     pub(crate) fn move_to(&self, hold: &Arc<Hold>, at: Instant) {
         let Some(timer) = self.timer() else { return };
         hold.change_wheel_entry(|slot| {
@@ -216,18 +225,20 @@ impl Scheduler {
         }
     }
 
-    /// When to inspect an unwatched hold, to report its long duration.
+    /// Returns when to inspect an unwatched hold to report its long duration. `None` for a watched
+    /// hold, after the report, or if long holds are not reported.
     fn long_hold_at(&self, hold: &Hold) -> Option<Instant> {
         let long = self.context.settings.long_hold?;
         hold.long_at(Some(long)).filter(|_| hold.watched_lease().is_none())
     }
 
-    /// The number of holds per server.
+    /// Returns the average number of holds on each server with a renewal thread, rounded up.
     fn holds_per_server(&self) -> usize {
         // Relaxed: the number only affects how renewals are spread in time.
         self.context.holds.len().div_ceil(self.servers.load(Ordering::Relaxed).max(1))
     }
 
+    /// Returns the wheel with its ticker; `None` before the start and after the end of the ticker.
     fn timer(&self) -> Option<Arc<Timer>> {
         self.timer.get()?.upgrade()
     }

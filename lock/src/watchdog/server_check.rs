@@ -13,6 +13,7 @@ use crate::store::ServerId;
 use crate::watchdog::context::Context;
 use crate::watchdog::workers::Workers;
 
+/// Makes the renewal threads check their servers while there are holds.
 #[derive(Debug)]
 pub(crate) struct ServerCheck {
     context: Arc<Context>,
@@ -22,10 +23,11 @@ pub(crate) struct ServerCheck {
     active: AtomicBool,
 }
 
-/// How often a renewal thread checks its server while there are holds. A check costs no round trip.
+/// The interval between two checks of a server while there are holds. A check costs no round trip.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl ServerCheck {
+    /// Makes a check that is not active yet, except for a store without anything to check.
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
         let active = AtomicBool::new(!context.store.may_recover_by_itself());
         Self { context, workers, active }
@@ -35,7 +37,7 @@ impl ServerCheck {
     /// without a renewal thread, starts a thread, which also handles the holds and releases of a
     /// failed node.
     pub(crate) fn start(&self, name: &LockName) {
-        // Usually they do already. A race only delays the report of a restart until the next
+        // Usually the threads do already. A race only delays the report of a restart until the next
         // renewal.
         if self.active.load(Ordering::SeqCst) || self.active.swap(true, Ordering::SeqCst) {
             return;
@@ -48,12 +50,14 @@ impl ServerCheck {
         }
     }
 
-    /// No renewal thread is left. The next hold starts one.
+    /// Clears the flag after the last renewal thread has ended, so the next hold starts a thread.
     pub(crate) fn stop(&self) {
         self.active.store(false, Ordering::SeqCst);
     }
 
-    /// On a renewal thread: checks its server if due. Returns when to check next.
+    /// Checks `server` for a restart if `next` has come, and reports warnings about a new server.
+    /// Returns when to check next; `None` if there are no holds or nothing to check. Runs on the
+    /// renewal thread of `server`.
     pub(crate) fn run(
         &self,
         server: ServerId,

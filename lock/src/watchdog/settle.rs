@@ -25,13 +25,15 @@ use crate::watchdog::context::Context;
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
-/// The pauses between two reads for a reply when the client ends.
+/// The pause after the first read for a reply when the client ends. Each further pause is twice as
+/// long.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
+/// The longest pause between two reads for a reply when the client ends.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 impl Watchdog {
-    /// Settles the releases of one request: updates the ledger, then reports a lost hold to the
-    /// user.
+    /// Settles the releases of one request: applies the answer to the ledger, queues releases to be
+    /// sent again, reports a lost hold to the user, and wakes the threads that wait for releases.
     ///
     /// Returns the time of the answer, by which a caller distinguishes a loss from an expiry.
     /// Called with nothing locked. Waits for nothing, and catches a panic of the clock.
@@ -51,8 +53,8 @@ impl Watchdog {
         now
     }
 
-    /// Settles one release of a request, perhaps the only release (`alone`), answered at `now`.
-    /// Returns whether this answer is the first acknowledgement.
+    /// Settles one release of a request at `now`. `alone`: the answer is for this release only.
+    /// Returns whether the answer is the first acknowledgement of the release.
     pub(crate) fn settle_one(
         &self,
         no: ReleaseNo,
@@ -118,7 +120,8 @@ impl Watchdog {
         true
     }
 
-    /// Settles the unread releases whose replies any thread has read. Mostly there are none.
+    /// Settles the unread releases whose replies any thread has read. Mostly there is no such
+    /// reply.
     pub(crate) fn settle_replies(&self) {
         for ReleaseReply { unread: UnreadReleases { releases, sent_at }, reply } in
             self.context.store.take_release_replies()
@@ -128,15 +131,16 @@ impl Watchdog {
         }
     }
 
-    /// Reads and settles the unread replies which have arrived. Returns true if some are missing.
+    /// Reads and settles the unread replies that have arrived. Returns whether replies are still
+    /// missing.
     pub(crate) fn read_unread(&self) -> bool {
         let are_more = self.context.store.read_unread();
         self.settle_replies();
         are_more
     }
 
-    /// Reads the unread replies which have arrived. Unparks `parker` whenever a release may be
-    /// settled, while `wait` runs.
+    /// Reads and settles the unread replies that have arrived, and runs `wait`. Meanwhile, unparks
+    /// `parker` whenever a release may be settled.
     pub(crate) fn while_outstanding(&self, parker: &Parker, wait: impl FnOnce()) {
         self.releases.while_waiting(parker, || {
             self.read_unread();
@@ -173,8 +177,9 @@ pub(crate) enum NotReleased {
     Unknown,
 }
 
-/// The meaning of an answered release. `has_copies`: copies of the release may have arrived before.
-/// `in_time`: the answer arrived before the lease expired.
+/// Returns `Ok` if an answered release proves the hold valid until the answer, and otherwise the
+/// reason why not. `has_copies`: copies of the release may have arrived before. `in_time`: the
+/// answer arrived before the lease expired.
 pub(crate) fn classify_release(
     found: Found,
     has_copies: bool,
@@ -190,8 +195,8 @@ pub(crate) fn classify_release(
     }
 }
 
-/// The reason of the loss of a hold which its release did not find. `in_time`: the validity had not
-/// ended.
+/// Returns the reason of the loss of a hold that its release did not find. `in_time`: the validity
+/// had not ended when the answer arrived.
 fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
     match found {
         Found::OtherOwner => LostReason::TakenOver,

@@ -25,6 +25,7 @@ use crate::watchdog::context::Context;
 use crate::watchdog::worker::RenewalWorker;
 use crate::watchdog::workers::Workers;
 
+/// The ledger of one client behind a mutex, with the threads that wait for releases.
 #[derive(Debug)]
 pub(crate) struct SharedLedger {
     context: Arc<Context>,
@@ -54,16 +55,17 @@ impl SharedLedger {
         Self { context, workers, ledger: Mutex::default(), waiting: Parkers::default() }
     }
 
+    /// Locks the ledger.
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock()
     }
 
-    /// The release of a hold.
+    /// Makes the release of a hold, without a begin.
     pub(crate) fn of_hold(&self, hold: &Hold) -> Release {
         Release::of_hold(hold, self.context.settings.retry_timeout())
     }
 
-    /// The release of an acquire whose request was sent.
+    /// Makes the release of an acquire whose request was sent, without a begin.
     pub(crate) fn of_acquire(
         &self,
         hold_id: &HoldId,
@@ -79,8 +81,8 @@ impl SharedLedger {
         self.ledger().begin(release, Stage::Sending)
     }
 
-    /// Begins a release which this thread queues or cancels. A panic of the thread cancels the
-    /// release.
+    /// Begins a release which this thread queues or cancels. Dropping the returned value cancels
+    /// the release, also in a panic.
     pub(crate) fn begin_guarded(&self, release: Release, stage: Stage) -> CancellableRelease<'_> {
         CancellableRelease { releases: self, no: self.ledger().begin(release, stage) }
     }
@@ -88,7 +90,7 @@ impl SharedLedger {
     /// Cancels a release which is not needed. No effect if the release is queued.
     pub(crate) fn cancel(&self, no: ReleaseNo) {
         let has_ended = self.ledger().cancel(no);
-        // A queued release wakes them when sent: fewer wakes if very many holds are lost.
+        // A queued release wakes the waiters when sent: fewer wakes if very many holds are lost.
         if has_ended {
             self.wake_waiters();
         }
@@ -111,25 +113,26 @@ impl SharedLedger {
             false
         });
         if !is_queued {
-            // Nothing will send the release, and so nothing else wakes them.
+            // Nothing will send the release, and so nothing else wakes the waiting threads.
             self.wake_waiters();
         }
         is_queued
     }
 
-    /// Begins and queues a release.
+    /// Begins and queues a release, due at `now`. Returns `false` if the release cannot be queued.
     pub(crate) fn queue_new(&self, now: Instant, release: Release) -> bool {
         let no = self.begin(release);
         self.queue(no, now)
     }
 
-    /// Queues every release whose reply is unread.
+    /// Queues every release whose reply is unread, and wakes the renewal threads.
     pub(crate) fn queue_unread(&self) {
         self.ledger().queue_unread(|name| self.context.server_of(name));
         self.workers.wake();
     }
 
-    /// Logs an acknowledged release, or queues the release again if its server was replaced since.
+    /// Logs an acknowledged release whose request was sent at `sent_at`. If a server was replaced
+    /// since then, queues the release again instead.
     pub(crate) fn log(&self, sent_at: Instant, release: AcknowledgedRelease) {
         let again = self.ledger().log(sent_at, release);
         if let Some(release) = again {
@@ -151,12 +154,14 @@ impl SharedLedger {
         }
     }
 
+    /// Begins an acknowledged release again, and queues the release, due at `due`.
     fn queue_again(&self, due: Instant, release: AcknowledgedRelease) {
         let no = self.ledger().begin_again(release, due);
         self.queue(no, due);
     }
 
-    /// Moves due releases queued on `from` to the queues of their new servers.
+    /// Moves releases queued on `from`, due at `now`, to the queues of the servers that have their
+    /// names now. Starts the renewal threads of these servers.
     pub(crate) fn move_to_new_servers(&self, from: ServerId, now: Instant) {
         if self.context.only_server().is_some() {
             return;
@@ -177,22 +182,23 @@ impl SharedLedger {
 
 // Waiting for releases.
 impl SharedLedger {
-    /// Whether a release of this name had begun at the mark and may still end the hold: sent
-    /// without an answer, or queued and not refused. On a store which does not recover by itself, a
-    /// release which failed once does not count.
+    /// Returns whether a release of this name had begun at the mark and may still end the hold:
+    /// sent without an answer, or queued and not refused. On a store which does not recover by
+    /// itself, a release which failed once does not count.
     pub(crate) fn is_outstanding(&self, name: &LockName, mark: ReleaseNo) -> bool {
         let recovers = self.context.store.may_recover_by_itself();
         let tried_by = (!recovers).then(|| self.context.now());
         self.ledger().is_outstanding(name, mark, tried_by)
     }
 
-    /// Whether a release of this name explains a refusal of an acquire which began at the mark: the
-    /// release is [outstanding](Self::is_outstanding) since then, or refused by the server.
+    /// Returns whether a release of this name explains the refusal of an acquire that began at the
+    /// mark: some release is [outstanding](Self::is_outstanding) since then, or refused by the
+    /// server.
     pub(crate) fn explain_refusal(&self, name: &LockName, mark: ReleaseNo) -> bool {
         self.is_outstanding(name, mark) || self.ledger().has_refused(name)
     }
 
-    /// Unparks `parker` whenever a release may be settled, while `wait` runs.
+    /// Runs `wait`. Meanwhile, unparks `parker` whenever a release may be settled.
     pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
         self.waiting.with(parker, wait);
     }
@@ -211,7 +217,8 @@ impl SharedLedger {
         });
     }
 
-    /// Waits for the pending releases until `deadline`. Returns the ids of unacknowledged releases.
+    /// Waits until no release is unacknowledged, until `deadline`, or until no waiting can help.
+    /// Returns the targets of the unacknowledged releases.
     pub(crate) fn flush(&self, deadline: Instant) -> Vec<ReleaseId> {
         let parker = Parker::new();
         self.workers.wake();
@@ -234,18 +241,19 @@ impl SharedLedger {
         if is_done { Vec::new() } else { self.ledger().unacknowledged_ids() }
     }
 
+    /// Unparks every thread that waits for releases.
     pub(crate) fn wake_waiters(&self) {
         self.waiting.unpark_all();
     }
 
-    /// Whether a dropped guard has waited for the server of this name in vain, and the server has
-    /// answered no release since. Then the next dropped guard does not wait.
+    /// Returns whether a dropped guard has waited for the server of this name in vain, and the
+    /// server has answered no queued release since. Then the next dropped guard does not wait.
     pub(crate) fn is_server_silent(&self, name: &LockName) -> bool {
         let server = self.context.server_of(name);
         self.workers.lock().find(server).is_some_and(RenewalWorker::is_silent)
     }
 
-    /// Records a dropped guard's wait in vain for the server of this name.
+    /// Records that a dropped guard has waited for the server of this name in vain.
     pub(crate) fn set_server_silent(&self, name: &LockName) {
         let server = self.context.server_of(name);
         self.workers.with_worker(server, |worker| worker.set_silent(true));

@@ -10,8 +10,8 @@ use crate::watchdog::batch::DueRenewal;
 use crate::watchdog::dispatch::dispatch;
 use crate::watchdog::watchdog::Watchdog;
 
-/// Handles holds due for renewal or at their end. After a panic of the clock, every hold is
-/// inspected again in the next tick.
+/// Takes the holds that the wheel returns: dispatches due renewals, and ends holds that are over.
+/// After a panic of the clock, every hold is inspected again in the next tick.
 pub(crate) fn on_due(watchdog: &Watchdog, holds: &mut Vec<Arc<Hold>>) {
     let context = &watchdog.context;
     let now = context.catch_panic(|| context.now());
@@ -32,9 +32,11 @@ pub(crate) fn on_due(watchdog: &Watchdog, holds: &mut Vec<Arc<Hold>>) {
     }
 }
 
-/// Inspects one hold: declares an ended hold lost, and moves any other hold to the end of its
-/// validity on the wheel, so a loss is found in time even while a renewal hangs. Returns the
-/// renewal if due.
+/// Inspects one hold at `now`, and returns its renewal if due. Ends an expired hold as lost,
+/// releases a cached hold whose cache is over, and reports a long hold.
+///
+/// Moves any remaining hold to the end of its validity on the wheel, or to an earlier inspection,
+/// so a loss is found in time even while a renewal hangs.
 fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<DueRenewal> {
     let settings = &watchdog.context.settings;
     // If the hold was moved since the wheel returned it, the renewal is a little early.

@@ -78,7 +78,7 @@ impl Watchdog {
         Ok((watchdog, timer))
     }
 
-    /// A watchdog whose renewal threads will run `main`.
+    /// Makes a watchdog whose renewal threads will run `main`. Starts no thread.
     fn new(context: Context, main: WorkerMain) -> Self {
         let context = Arc::new(context);
         let scheduler = Arc::new(Scheduler::new(Arc::clone(&context)));
@@ -103,8 +103,9 @@ impl Watchdog {
         }
     }
 
-    /// Watches a hold granted to a request sent at `sent_at`, or reschedules a nested hold. The
-    /// hold is already in the registry.
+    /// Puts a hold, granted or nested by a request sent at `sent_at`, on the wheel. The hold is
+    /// already in the registry. A hold that has expired meanwhile, or that no thread can renew, is
+    /// lost.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
         if self.context.only_server().is_none() {
             hold.set_needs_verification(true);
@@ -121,20 +122,22 @@ impl Watchdog {
         }
     }
 
-    /// Whether nothing renews holds of this name any more, although the client has not ended.
+    /// Returns whether the renewal thread of this name's server has ended unexpectedly, so holds of
+    /// the name are not renewed any more.
     pub(crate) fn is_dead(&self, name: &LockName) -> bool {
         self.workers.is_any_dead() && self.workers.is_dead(self.context.server_of(name))
     }
 
-    /// Begins the release of an owner in a queue on the server: needed unless the acquire is
-    /// granted.
+    /// Begins the release of an owner in a queue on the server, needed unless the acquire is
+    /// granted, and requests a client record. Dropping the returned value cancels the release.
     pub(crate) fn begin_in_server_queue(&self, release: Release) -> CancellableRelease<'_> {
         let release = self.releases.begin_guarded(release, Stage::InServerQueue);
         self.record.request();
         release
     }
 
-    /// Ends all threads. Waits for renewals in flight.
+    /// Ends the ticker and all renewal threads, and waits for renewals in flight. `timer` must be
+    /// the last handle of the ticker.
     pub(crate) fn stop(&self, timer: Option<Arc<Timer>>) {
         self.context.stop();
         self.workers.wake();

@@ -13,6 +13,7 @@ use crate::watchdog::batch::DueRenewal;
 #[derive(Debug)]
 pub(crate) struct RenewalWorker {
     pub(crate) server: ServerId,
+    /// The renewals for the next pass.
     due: Mutex<Vec<DueRenewal>>,
     /// Holds without a guard, to be ended and released.
     unguarded: Mutex<Vec<(Arc<Hold>, ReleaseNo)>>,
@@ -39,7 +40,8 @@ impl RenewalWorker {
         }
     }
 
-    /// Takes the renewals from `due` and wakes the thread. No effect if the thread is dead.
+    /// Moves the renewals out of `due` into the next pass, and wakes the thread. If the thread is
+    /// dead, leaves the renewals in `due`.
     pub(crate) fn renew(&self, due: &mut Vec<DueRenewal>) {
         if !self.is_dead() {
             self.due.lock().append(due);
@@ -47,12 +49,13 @@ impl RenewalWorker {
         }
     }
 
+    /// Takes all renewals that have become due since the last call.
     pub(crate) fn take_due(&self) -> Vec<DueRenewal> {
         std::mem::take(&mut *self.due.lock())
     }
 
     /// Leaves a hold without a guard to the thread, which ends the hold and sends `release`.
-    /// Returns false if the thread is dead.
+    /// Returns `false`, without effect, if the thread is dead.
     pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: ReleaseNo) -> bool {
         let mut unguarded = self.unguarded.lock();
         // With the list locked: a dying thread sets `dead` before it takes the list for the last
@@ -66,6 +69,7 @@ impl RenewalWorker {
         true
     }
 
+    /// Takes the holds without a guard, each with its release.
     pub(crate) fn take_unguarded(&self) -> Vec<(Arc<Hold>, ReleaseNo)> {
         std::mem::take(&mut *self.unguarded.lock())
     }
@@ -78,39 +82,47 @@ impl RenewalWorker {
         }
     }
 
+    /// Returns whether a read of unread replies was requested since the last
+    /// [`begin_read`](Self::begin_read).
     pub(crate) fn has_to_read(&self) -> bool {
         self.reads_soon.load(Ordering::Acquire)
     }
 
-    /// Called by the thread before a read: a release sent from now on wakes the thread again.
+    /// Clears the request before the thread reads: a release sent from now on wakes the thread
+    /// again.
     pub(crate) fn begin_read(&self) {
         self.reads_soon.store(false, Ordering::Release);
     }
 
-    /// Called by the thread, because some reply is still unread.
+    /// Renews the request after a read, because some reply is still unread. Wakes no thread.
     pub(crate) fn read_again(&self) {
         self.reads_soon.store(true, Ordering::Release);
     }
 
+    /// Returns whether a dropped guard has waited for the server in vain, and the server has
+    /// answered no queued release since.
     pub(crate) fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Relaxed)
     }
 
+    /// Records whether a dropped guard has waited for the server in vain, and no queued release was
+    /// answered since.
     pub(crate) fn set_silent(&self, silent: bool) {
-        // Relaxed: a hint about time. Nothing else is read by it.
+        // Relaxed: a hint about time, on which no other memory depends.
         self.silent.store(silent, Ordering::Relaxed);
     }
 
-    /// Whether no hold is to be renewed or ended.
+    /// Returns whether the thread has no renewal to send and no hold to end.
     pub(crate) fn is_idle(&self) -> bool {
         self.due.lock().is_empty() && self.unguarded.lock().is_empty()
     }
 
-    /// Whether the thread has ended although the client has not.
+    /// Returns whether the thread has ended although the client has not.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// Marks the thread as ended although the client has not.
     pub(crate) fn set_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }

@@ -28,6 +28,8 @@ const UNREAD_REPLY_DELAY: Duration = Duration::from_millis(100);
 /// The interval between checks for unused connections.
 const UNUSED_CHECK: Duration = Duration::from_secs(30);
 
+/// Runs the renewal thread of `worker`: one pass after another, parked in between, until the client
+/// ends or no longer knows the server. Then sends the last releases and removes the client record.
 pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
     let mut exit = ExitGuard { watchdog, worker, is_dismissed: false };
     let context = &watchdog.context;
@@ -61,13 +63,13 @@ pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
     context.catch_panic(|| watchdog.record.remove(worker.server));
 }
 
-/// Reports all watched holds of the server lost if the thread ends too early, as nothing renews
-/// them any more. Only a panic of the clock during a park ends the thread too early. Otherwise the
-/// holds would seem valid until a caller checks them.
+/// Ends all watched holds of the server as lost if the thread ends too early, as no thread renews
+/// the holds any more. Only a panic of the clock during a park ends the thread too early. Otherwise
+/// the holds would seem valid until a caller checks.
 struct ExitGuard<'a> {
     watchdog: &'a Watchdog,
     worker: &'a RenewalWorker,
-    /// Whether the client no longer knows the server.
+    /// Whether the thread ends because the client no longer knows the server.
     is_dismissed: bool,
 }
 
@@ -80,7 +82,9 @@ impl Drop for ExitGuard<'_> {
     }
 }
 
-/// Runs one pass. Returns when to check the server next.
+/// Runs one pass: ends unguarded holds, sends due renewals and queued releases, checks the server,
+/// and writes the client record. Returns when to check the server next; `None` if nothing is to be
+/// checked.
 fn pass(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
@@ -121,8 +125,8 @@ fn pass(
 }
 
 /// Reads the replies left unread by dropped guards, once [`UNREAD_REPLY_DELAY`] has passed since
-/// the first of them. Reads from all servers, as the slot may have moved since the release was
-/// sent. Returns when to call again.
+/// the first request to read. Reads from all servers, as the hash slot may have moved since the
+/// release was sent. Returns when to call again; `None` if no read is requested.
 fn read_unread_if_due(
     watchdog: &Watchdog,
     worker: &RenewalWorker,
@@ -145,7 +149,8 @@ fn read_unread_if_due(
     }
 }
 
-/// Retries the unanswered holds of a pass cut short by a panic. Any of them may have been renewed.
+/// Schedules another attempt for the unanswered holds of a pass cut short by a panic. Any of these
+/// holds may have been renewed.
 fn retry_unanswered(watchdog: &Watchdog, worker: &RenewalWorker) {
     let mut left = watchdog.context.holds.all();
     left.retain(|hold: &Arc<Hold>| {

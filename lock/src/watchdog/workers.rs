@@ -17,6 +17,7 @@ use crate::watchdog::worker::RenewalWorker;
 /// The main function of a renewal thread.
 pub(crate) type WorkerMain = Arc<dyn Fn(&RenewalWorker) + Send + Sync>;
 
+/// Starts, finds, wakes and joins the renewal threads of one client.
 pub(crate) struct Workers {
     context: Arc<Context>,
     scheduler: Arc<Scheduler>,
@@ -32,6 +33,7 @@ pub(crate) struct WorkerList {
     all: Vec<Running>,
 }
 
+/// A worker with the handle of its thread.
 #[derive(Debug)]
 struct Running {
     worker: Arc<RenewalWorker>,
@@ -40,11 +42,13 @@ struct Running {
 }
 
 impl WorkerList {
+    /// Returns the worker of a server; `None` if the server has no thread.
     pub(crate) fn find(&self, server: ServerId) -> Option<&RenewalWorker> {
         // There are few servers, so a linear search is quick.
         self.iter().find(|worker| worker.server == server)
     }
 
+    /// Returns all workers, dead workers too.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &RenewalWorker> {
         self.all.iter().map(|running| &*running.worker)
     }
@@ -56,6 +60,7 @@ impl Workers {
         Self { context, scheduler, main, list, any_dead }
     }
 
+    /// Locks the list of workers.
     pub(crate) fn lock(&self) -> MutexGuard<'_, WorkerList> {
         self.list.lock()
     }
@@ -95,8 +100,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Runs `action` with the worker of a server, and starts the thread if needed. Returns `None`
-    /// if the thread cannot be started.
+    /// Runs `action` with the worker of a server and the list locked, and starts the thread if
+    /// needed. Returns `None`, without a call of `action`, if the thread cannot be started.
     pub(crate) fn with_worker<R>(
         &self,
         server: ServerId,
@@ -120,9 +125,8 @@ impl Workers {
         !list.all.is_empty()
     }
 
-    /// Whether the thread of this worker must end: the client no longer knows its server, and no
-    /// work or release is left there. Then removes the worker from the list, so no work arrives any
-    /// more.
+    /// Removes the worker from the list if the client no longer knows its server, and no work or
+    /// release is left there. Returns whether the worker was removed; the thread must then end.
     pub(crate) fn dismiss(
         &self,
         worker: &RenewalWorker,
@@ -140,27 +144,28 @@ impl Workers {
         true
     }
 
+    /// Returns whether no server has a renewal thread.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().all.is_empty()
     }
 
-    /// Records the unexpected end of this worker's thread.
+    /// Records that the thread of `worker` has ended unexpectedly.
     pub(crate) fn set_dead(&self, worker: &RenewalWorker) {
         self.any_dead.store(true, Ordering::Release);
         worker.set_dead();
     }
 
-    /// Whether some thread has ended unexpectedly.
+    /// Returns whether some thread has ended unexpectedly.
     pub(crate) fn is_any_dead(&self) -> bool {
         self.any_dead.load(Ordering::Acquire)
     }
 
-    /// Whether the thread of a server has ended unexpectedly.
+    /// Returns whether the thread of a server has ended unexpectedly.
     pub(crate) fn is_dead(&self, server: ServerId) -> bool {
         self.lock().find(server).is_some_and(RenewalWorker::is_dead)
     }
 
-    /// The servers whose threads have ended unexpectedly.
+    /// Returns the servers whose threads have ended unexpectedly.
     pub(crate) fn dead(&self) -> Vec<ServerId> {
         if !self.is_any_dead() {
             return Vec::new();
@@ -169,7 +174,8 @@ impl Workers {
         list.iter().filter(|worker| worker.is_dead()).map(|worker| worker.server).collect()
     }
 
-    /// Joins all threads except the calling thread. They were already requested to end.
+    /// Waits for the end of all threads except the calling thread. The threads were already
+    /// requested to end.
     pub(crate) fn join(&self) {
         let threads: Vec<_> =
             self.lock().all.iter_mut().filter_map(|running| running.thread.take()).collect();
