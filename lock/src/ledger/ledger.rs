@@ -45,6 +45,7 @@ pub(crate) enum Stage {
     InPass(ServerId),
 }
 
+/// The ledger's record of one release: the release, its stage, and its schedule.
 #[derive(Debug)]
 struct ReleaseEntry {
     release: Release,
@@ -53,7 +54,7 @@ struct ReleaseEntry {
     stage: Stage,
     /// `Some` once the release is unread, queued or acknowledged.
     schedule: Option<ReleaseSchedule>,
-    /// The last answer of the server was a lasting refusal.
+    /// Whether the last answer of the server was a lasting refusal.
     refused: bool,
 }
 
@@ -90,6 +91,7 @@ pub(crate) struct Ledger {
     pub(crate) abandoned: u64,
 }
 
+/// Sums over the entries, which the ledger updates with each change of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     in_server_queue: usize,
@@ -99,11 +101,14 @@ struct Counts {
     name_bytes: usize,
 }
 
-/// A release that ended a short time ago, or is known to be refused for good.
+/// A settlement: a release that ended a short time ago, or is known to be refused for good.
 #[derive(Clone, Copy, Debug)]
 struct Settled {
+    /// The hash of the release's name.
     hash: u64,
+    /// The number of the release, drawn when the release began.
     begun: ReleaseNo,
+    /// The number drawn when the release was settled.
     at: ReleaseNo,
 }
 
@@ -116,7 +121,7 @@ pub(crate) struct ReleaseAnswer<'a> {
     pub(crate) has_copies: bool,
 }
 
-/// The effect of an answer: what it has said of the release, and whether to queue the release.
+/// The effect of an answer: the finding about the hold, and whether to queue the release.
 #[derive(Debug, Default)]
 pub(crate) struct AfterAnswer {
     /// Whether this is the first acknowledgement of the release.
@@ -134,23 +139,25 @@ pub(crate) struct Unacknowledged {
     pub(crate) is_empty: bool,
     /// Whether threads are sending some of the releases, or queued releases were not tried yet.
     pub(crate) has_untried: bool,
-    /// Whether any of the releases has a thread.
+    /// Whether some release does not depend on a server without a thread, and so may still be sent.
     pub(crate) may_end: bool,
 }
 
-/// The maximum number of remembered settlements. If more releases are settled during an acquire,
-/// the acquire is repeated once.
+/// The maximum number of remembered settlements. An acquire during which more releases are settled
+/// is repeated once.
 const MAX_SETTLED: usize = 256;
-/// The maximum number of queued releases. A shutdown queues all holds of the client, which may be a
-/// million locks. A longer queue means that a server has been away for long. Then leases expire.
+/// The maximum number of releases queued or in a pass. A shutdown queues all holds of the client,
+/// which may be a million locks. A longer queue means that a server has been away for long. Then
+/// leases expire.
 const MAX_QUEUED: usize = 1 << 20;
 /// The maximum length of all queued names: a million names may have 64 bytes each.
 const MAX_NAME_BYTES: usize = 64 << 20;
-/// The number of releases sent together. A renewal that becomes due meanwhile waits for the pass,
-/// about a millisecond.
+/// The maximum number of releases sent together. A renewal that becomes due meanwhile waits for the
+/// pass, about a millisecond.
 pub(crate) const MAX_PER_PASS: usize = 100;
 
 impl ReleaseEntry {
+    /// Returns the server and the due time of a queued release; `None` in any other stage.
     fn due(&self) -> Option<(ServerId, Instant)> {
         match (self.stage, &self.schedule) {
             (Stage::Queued(server), Some(schedule)) => Some((server, schedule.due)),
@@ -158,34 +165,38 @@ impl ReleaseEntry {
         }
     }
 
+    /// Returns whether a server has acknowledged the release. Such a release stays in the ledger
+    /// only to be sent again.
     fn is_acknowledged(&self) -> bool {
         self.schedule.as_ref().is_some_and(|schedule| schedule.acknowledged)
     }
 
-    /// Whether the release may still end the hold that refuses an acquire. Not so after a refusal
-    /// by the server: the hold then stays.
+    /// Returns whether the release may still end the hold that refuses an acquire. Not so after an
+    /// acknowledgement, or after a lasting refusal: the hold then stays.
     fn is_outstanding(&self) -> bool {
         self.stage != Stage::InServerQueue && !self.is_acknowledged() && !self.refused
     }
 
-    /// Whether the release is due at `now`, or is being sent.
+    /// Returns whether the release is due at `now`, or is not queued.
     fn is_tried_at(&self, now: Instant) -> bool {
         self.due().is_none_or(|(_, due)| due <= now)
     }
 
-    /// Returns the schedule. Creates a schedule due at `due` if there is none.
+    /// Returns the schedule. Creates a schedule due at `due` if the release has none.
     fn schedule(&mut self, due: Instant) -> &mut ReleaseSchedule {
         let Release { lifetime, late_copy_deadline, .. } = self.release;
         let new = || ReleaseSchedule::new(due, lifetime, late_copy_deadline);
         self.schedule.get_or_insert_with(new)
     }
 
+    /// Returns the length of the release's name.
     fn name_bytes(&self) -> usize {
         self.release.id.name.as_str().len()
     }
 }
 
 impl Counts {
+    /// Returns the share of one entry in the sums.
     fn of(entry: &ReleaseEntry) -> Self {
         let mut counts = Self::default();
         match entry.stage {
@@ -200,6 +211,8 @@ impl Counts {
         counts
     }
 
+    /// Combines each sum of `self` with the same sum of `other` by `with`: an addition or a
+    /// subtraction.
     fn zip(self, other: Self, with: impl Fn(usize, usize) -> usize) -> Self {
         Self {
             in_server_queue: with(self.in_server_queue, other.in_server_queue),
@@ -212,11 +225,13 @@ impl Counts {
 
 // Changes of entries.
 impl Ledger {
+    /// Draws the next number, greater than all numbers drawn before.
     fn draw(&mut self) -> ReleaseNo {
         self.last += 1;
         ReleaseNo(self.last)
     }
 
+    /// Adds an entry to the fields that depend on its stage: `due` and `counts`.
     fn derive(&mut self, no: ReleaseNo, entry: &ReleaseEntry) {
         if let Some((server, due)) = entry.due() {
             self.due.entry(server).or_default().insert((due, no));
@@ -224,6 +239,8 @@ impl Ledger {
         self.counts = self.counts.zip(Counts::of(entry), usize::saturating_add);
     }
 
+    /// Removes an entry from `due` and `counts`: the reverse of `derive`, called before the entry
+    /// changes.
     fn underive(&mut self, no: ReleaseNo, entry: &ReleaseEntry) {
         if let Some((server, due)) = entry.due()
             && let Some(of_server) = self.due.get_mut(&server)
@@ -236,6 +253,8 @@ impl Ledger {
         self.counts = self.counts.zip(Counts::of(entry), usize::saturating_sub);
     }
 
+    /// Takes an entry out of the ledger and of all derived fields. Returns `None` if the release
+    /// has ended.
     fn take(&mut self, no: ReleaseNo) -> Option<Box<ReleaseEntry>> {
         let entry = self.entries.remove(&no)?;
         self.by_name.remove(&(entry.hash, no));
@@ -243,12 +262,15 @@ impl Ledger {
         Some(entry)
     }
 
+    /// Inserts an entry, new or taken before, into the ledger and all derived fields.
     fn put_back(&mut self, no: ReleaseNo, entry: Box<ReleaseEntry>) {
         self.by_name.insert((entry.hash, no));
         self.derive(no, &entry);
         self.entries.insert(no, entry);
     }
 
+    /// Changes an entry in its place, and updates `due` and `counts`. Returns the result of
+    /// `change`; `None` if the release has ended.
     fn change<T>(
         &mut self,
         no: ReleaseNo,
@@ -262,14 +284,16 @@ impl Ledger {
         Some(result)
     }
 
-    /// Ends the release.
+    /// Ends a release: takes its entry and records the settlement. Returns `None` if the release
+    /// has ended before.
     fn remove(&mut self, no: ReleaseNo) -> Option<Box<ReleaseEntry>> {
         let entry = self.take(no)?;
         self.note_settled(entry.hash, no);
         Some(entry)
     }
 
-    /// Records a release that ended, or is refused for good.
+    /// Records the settlement of the release `begun`, whose name has the hash `hash`. Forgets the
+    /// oldest settlement if there are [`MAX_SETTLED`].
     fn note_settled(&mut self, hash: u64, begun: ReleaseNo) {
         if self.settled.len() == MAX_SETTLED {
             self.settled.pop_front();
@@ -282,6 +306,7 @@ impl Ledger {
 // Operations of callers.
 impl Ledger {
     /// Begins the release of a hold that is about to end, or of an owner that waits on the server.
+    /// Returns the number of the new entry.
     pub(crate) fn begin(&mut self, release: Release, stage: Stage) -> ReleaseNo {
         let (no, hash) = (self.draw(), self.hasher.hash_one(&release.id.name));
         let entry = ReleaseEntry { release, hash, stage, schedule: None, refused: false };
@@ -289,12 +314,14 @@ impl Ledger {
         no
     }
 
-    /// Ends a release that is not needed, unless queued. Returns whether the release ended.
+    /// Ends a release that is not needed, unless queued or in a pass. Returns whether the release
+    /// ended.
     pub(crate) fn cancel(&mut self, no: ReleaseNo) -> bool {
         self.is_in_flight(no) && self.remove(no).is_some()
     }
 
-    /// Whether a thread other than a server's thread acts next on the release.
+    /// Returns whether a thread other than a server's thread acts next on the release. `false` for
+    /// a release that is queued, in a pass, or has ended.
     fn is_in_flight(&self, no: ReleaseNo) -> bool {
         let entry = self.entries.get(&no);
         entry.is_some_and(|entry| !matches!(entry.stage, Stage::Queued(_) | Stage::InPass(_)))
@@ -308,8 +335,8 @@ impl Ledger {
         });
     }
 
-    /// Returns an unwritten release to its caller, unless another thread has queued the release
-    /// meanwhile.
+    /// Returns an unwritten release from `Unread` to `Sending`, so the caller acts next. No effect
+    /// if another thread has queued the release meanwhile.
     pub(crate) fn not_written(&mut self, no: ReleaseNo) {
         self.change(no, |entry| {
             if entry.stage == Stage::Unread {
@@ -318,7 +345,7 @@ impl Ledger {
         });
     }
 
-    /// Queues every release with an unread reply.
+    /// Queues every release with an unread reply for the server that `server_of` names.
     pub(crate) fn queue_unread(&mut self, server_of: impl Fn(&LockName) -> ServerId) {
         let unread: Vec<_> = self
             .entries
@@ -333,8 +360,11 @@ impl Ledger {
         }
     }
 
-    /// Queues a release in flight, due at `due` unless already scheduled. Returns `false` without
-    /// room: the release counts as abandoned, and its lease has to expire.
+    /// Queues a release in flight for `server`, due at `due` unless already scheduled. No effect on
+    /// any other release.
+    ///
+    /// Returns `false` if the queue has no room: the release ends as abandoned, and its lease has
+    /// to expire.
     pub(crate) fn queue(&mut self, no: ReleaseNo, server: ServerId, due: Instant) -> bool {
         if !self.is_in_flight(no) {
             return true;
@@ -354,12 +384,13 @@ impl Ledger {
         has_room
     }
 
-    /// Gives the release up, because no thread can send it.
+    /// Ends a release as abandoned, because no thread can send the release.
     pub(crate) fn give_up(&mut self, no: ReleaseNo) {
         self.abandoned += u64::from(self.remove(no).is_some());
     }
 
-    /// Applies an answer at `now` to a release. `alone`: the request contained only this release.
+    /// Applies an answer at `now` to a release: ends the release, or retains the entry to be sent
+    /// again. `alone`: the request contained only this release.
     pub(crate) fn answered(
         &mut self,
         no: ReleaseNo,
@@ -440,8 +471,8 @@ impl Ledger {
 
 // Operations of a server's thread.
 impl Ledger {
-    /// Takes up to `max` due releases of `server` for one pass of its renewal thread. The releases
-    /// stay pending until acknowledged. A release without an operation is not returned.
+    /// Moves up to `max` due releases of `server` from the queue into a pass of its renewal thread.
+    /// Returns each with the operation to send now. A release without an operation is not returned.
     pub(crate) fn begin_pass(
         &mut self,
         server: ServerId,
@@ -459,7 +490,8 @@ impl Ledger {
         due.into_iter().filter_map(|no| send(self, no)).collect()
     }
 
-    /// Queues the unanswered releases of a pass again. The requests may have run.
+    /// Queues the unanswered releases of a pass again, whose requests may have run. Releases whose
+    /// leases have expired end as abandoned.
     pub(crate) fn end_pass(&mut self, now: Instant, sent: &[ReleaseNo]) {
         for no in sent {
             let stage = self.entries.get(no).map(|entry| entry.stage);
@@ -472,7 +504,8 @@ impl Ledger {
         }
     }
 
-    /// Queues the release again after a pause, unless the lease has expired.
+    /// Puts `entry` back in the stage `queued`, due after a pause. If the lease has expired, ends
+    /// the release as abandoned instead.
     fn retry_later(
         &mut self,
         no: ReleaseNo,
@@ -489,8 +522,8 @@ impl Ledger {
         }
     }
 
-    /// Gives up the releases queued for this server, because the client ends. Releases that were
-    /// never acknowledged count as abandoned.
+    /// Ends all releases queued for `server`, because the client ends. Releases that were never
+    /// acknowledged count as abandoned.
     pub(crate) fn abandon(&mut self, server: ServerId) {
         for (_, no) in self.due.get(&server).cloned().unwrap_or_default() {
             let is_lost = |entry: Box<ReleaseEntry>| u64::from(!entry.is_acknowledged());
@@ -498,8 +531,8 @@ impl Ledger {
         }
     }
 
-    /// Among the next `max` due releases of `server`, returns those whose names are on another
-    /// server now, each with that server.
+    /// Among the next `max` due releases of `server`, returns the releases whose names are on
+    /// another server now, each with the other server. Moves nothing.
     pub(crate) fn moved(
         &self,
         server: ServerId,
@@ -521,20 +554,23 @@ impl Ledger {
         });
     }
 
+    /// Returns the queued releases of `server` with their due times, the earliest first.
     fn due_of(&self, server: ServerId) -> impl DoubleEndedIterator<Item = (Instant, ReleaseNo)> {
         self.due.get(&server).into_iter().flatten().copied()
     }
 
+    /// Returns the queued releases of `server` that are due at `now`, the earliest first.
     fn due_at(&self, server: ServerId, now: Instant) -> impl Iterator<Item = ReleaseNo> {
         self.due_of(server).take_while(move |(due, _)| *due <= now).map(|(_, no)| no)
     }
 
-    /// When the next release of this server is due.
+    /// Returns when the next queued release of `server` is due; `None` if none is queued.
     pub(crate) fn next_due(&self, server: ServerId) -> Option<Instant> {
         self.due_of(server).next().map(|(due, _)| due)
     }
 
-    /// When the last unacknowledged release of this server is due.
+    /// Returns when the last unacknowledged release queued for `server` is due; `None` if there is
+    /// none.
     pub(crate) fn last_due(&self, server: ServerId) -> Option<Instant> {
         let is_open =
             |no: &ReleaseNo| self.entries.get(no).is_some_and(|one| !one.is_acknowledged());
@@ -559,8 +595,8 @@ impl Ledger {
         None
     }
 
-    /// Records at `now` that a server was replaced. Takes the logged releases on servers that have
-    /// `moved`.
+    /// Records at `now` that a server was replaced. Removes from the log, and returns, the releases
+    /// for which `moved` says that their server was replaced.
     pub(crate) fn server_moved(
         &mut self,
         now: Instant,
@@ -570,8 +606,8 @@ impl Ledger {
         self.log.take(now, moved)
     }
 
-    /// Begins a release again, due at `due`: one server has acknowledged the release, but another
-    /// may not know of it.
+    /// Begins an acknowledged release again, due at `due`, for a server that may not know of the
+    /// release. The entry counts as acknowledged from its begin. Returns the new number.
     pub(crate) fn begin_again(&mut self, release: AcknowledgedRelease, due: Instant) -> ReleaseNo {
         let no = self.begin(release.into_release(), Stage::Sending);
         self.change(no, |entry| entry.schedule(due).acknowledged = true);
@@ -581,7 +617,7 @@ impl Ledger {
 
 // Queries.
 impl Ledger {
-    /// The releases of a name, of any owner.
+    /// Returns the releases of a name, of any owner, in the order of their begin.
     fn of_name<'a>(
         &'a self,
         name: &'a LockName,
@@ -593,29 +629,31 @@ impl Ledger {
             .filter(move |(_, entry)| entry.release.id.name == *name)
     }
 
-    /// The mark of an acquire that is sent now.
+    /// Returns the mark of an acquire that is sent now: greater than the number of every release
+    /// begun before, and not greater than any later number.
     pub(crate) fn mark(&self) -> ReleaseNo {
         ReleaseNo(self.last + 1)
     }
 
-    /// The operation to send `now` for a release. `None` once the release has ended.
+    /// Returns the operation to send at `now` for a release. `None` once the release has ended, or
+    /// if the entry is a mere note that a release will follow.
     pub(crate) fn operation(&self, no: ReleaseNo, now: Instant) -> Option<ReleaseOp> {
         self.entries.get(&no)?.release.operation(now)
     }
 
-    /// The name of a release. `None` once the release has ended.
+    /// Returns the name of a release. `None` once the release has ended.
     pub(crate) fn name(&self, no: ReleaseNo) -> Option<LockName> {
         self.entries.get(&no).map(|entry| entry.release.id.name.clone())
     }
 
-    /// Whether the release is unacknowledged and has not ended.
+    /// Returns whether the release is unacknowledged and has not ended.
     pub(crate) fn is_open(&self, no: ReleaseNo) -> bool {
         self.entries.get(&no).is_some_and(|entry| !entry.is_acknowledged())
     }
 
-    /// Whether a release of this name had begun at the mark and may still end the hold: sent and
-    /// not answered, or queued and not refused. With `tried_by`, releases queued for later than
-    /// this time do not count, as one attempt has failed.
+    /// Returns whether a release of this name had begun at the mark and may still end the hold:
+    /// sent and not answered, or queued and not refused. With `tried_by`, releases queued for later
+    /// than this time do not count, as an attempt has failed.
     pub(crate) fn is_outstanding(
         &self,
         name: &LockName,
@@ -627,8 +665,8 @@ impl Ledger {
         })
     }
 
-    /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at the
-    /// mark, and was settled since. Call this once no release is outstanding.
+    /// Returns whether a release of this name may have been [outstanding](Self::is_outstanding) at
+    /// the mark, and was settled since. Call this function once no release is outstanding.
     pub(crate) fn was_settled(&self, name: &LockName, mark: ReleaseNo) -> bool {
         // If the list is full and its oldest entry was settled after the mark, a release dropped
         // from the list may have had this name.
@@ -639,36 +677,37 @@ impl Ledger {
         forgot || self.settled.iter().any(is_it)
     }
 
-    /// Whether the last answer to a release of this name was a lasting refusal.
+    /// Returns whether the last answer to some release of this name was a lasting refusal.
     pub(crate) fn has_refused(&self, name: &LockName) -> bool {
         self.of_name(name).any(|(_, entry)| entry.refused)
     }
 
-    /// Whether a release of this name is pending, of any owner.
+    /// Returns whether the ledger has a release of this name, of any owner and in any stage.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
         self.of_name(name).next().is_some()
     }
 
-    /// Whether any release is queued for this server.
+    /// Returns whether any release is queued for this server.
     pub(crate) fn has_queued(&self, server: ServerId) -> bool {
         self.due.contains_key(&server)
     }
 
-    /// Whether an owner of this client is in a queue on the server.
+    /// Returns whether an owner of this client is in a queue on the server.
     pub(crate) fn has_waiters(&self) -> bool {
         self.counts.in_server_queue > 0
     }
 
-    /// The number of releases with an unread reply.
+    /// Returns the number of releases with an unread reply.
     pub(crate) fn unread(&self) -> usize {
         self.counts.unread
     }
 
+    /// Returns the number of releases queued or in a pass.
     pub(crate) fn queued(&self) -> usize {
         self.counts.queued
     }
 
-    /// Summarizes the unacknowledged releases. The servers in `dead` have no thread.
+    /// Summarizes the unacknowledged releases at `now`. The servers in `dead` have no thread.
     pub(crate) fn unacknowledged(&self, now: Instant, dead: &[ServerId]) -> Unacknowledged {
         let mut all = Unacknowledged { is_empty: true, has_untried: false, may_end: false };
         for entry in self.entries.values().filter(|entry| !entry.is_acknowledged()) {
@@ -686,7 +725,7 @@ impl Ledger {
         all
     }
 
-    /// The unacknowledged releases.
+    /// Returns the targets of the unacknowledged releases.
     pub(crate) fn unacknowledged_ids(&self) -> Vec<ReleaseId> {
         let open = self.entries.values().filter(|entry| !entry.is_acknowledged());
         open.map(|entry| entry.release.id.clone()).collect()

@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use crate::ledger::release::{Release, ReleaseId, ReleaseOp};
 
-/// An acknowledged release.
+/// A release that a server has acknowledged, in the form in which the log can send the release
+/// again.
 #[derive(Debug)]
 pub(crate) struct AcknowledgedRelease {
     pub(crate) id: ReleaseId,
-    /// Releases a permit known only by its id. `None` for a hold: the id determines the operation.
+    /// The operation that releases a permit. `None` for a hold, whose id determines the operation.
     operation: Option<ReleaseOp>,
     /// How long the hold or permit would have lasted without the release.
     lifetime: Duration,
@@ -35,37 +36,44 @@ pub(crate) struct AcknowledgedRelease {
 pub(crate) struct ReleaseLog {
     /// Each release with the time of sending.
     entries: VecDeque<(Instant, AcknowledgedRelease)>,
+    /// The length of all names in `entries`.
     bytes: usize,
 }
 
+/// The maximum number of logged releases.
 const MAX_ENTRIES: usize = 16_384;
+/// The maximum length of all logged names.
 const MAX_BYTES: usize = 1 << 20;
-/// A hold released longer ago has expired on a replica, given the default lease. And no replica
-/// should take over with such a lag.
+/// The maximum age of a logged release. Given the default lease, a hold released longer ago has
+/// expired on a replica. And no replica should take over with such a lag.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 impl AcknowledgedRelease {
+    /// Makes the log's entry for a released hold, which would have lasted for `lifetime`.
     pub(crate) fn of_hold(id: ReleaseId, lifetime: Duration) -> Self {
         Self { id, operation: None, lifetime }
     }
 
-    /// The entry for a permit released by `operation`, a request of this owner.
+    /// Makes the log's entry for a permit released by `operation`. `id` has the owner of the
+    /// request.
     pub(crate) fn of_request(id: ReleaseId, operation: ReleaseOp, lifetime: Duration) -> Self {
         Self { id, operation: Some(operation), lifetime }
     }
 
-    /// Converts into a release to be sent again.
+    /// Converts the entry into a release to be sent again.
     pub(crate) fn into_release(self) -> Release {
         Release::new(self.id, self.operation, self.lifetime, None)
     }
 
+    /// Returns the length of the name.
     fn bytes(&self) -> usize {
         self.id.name.as_str().len()
     }
 }
 
 impl ReleaseLog {
-    /// Adds a release sent at `now` or shortly before, and removes entries beyond the limits.
+    /// Adds a release whose request was sent at `now`, and removes the oldest entries beyond the
+    /// limits of number, length and age.
     pub(crate) fn push(&mut self, now: Instant, entry: AcknowledgedRelease) {
         self.bytes += entry.bytes();
         self.entries.push_back((now, entry));
@@ -80,7 +88,8 @@ impl ReleaseLog {
         }
     }
 
-    /// Takes the releases on servers that have `moved`.
+    /// Removes and returns the releases for which `moved` says that their server was replaced.
+    /// Drops entries older than [`MAX_AGE`].
     pub(crate) fn take(
         &mut self,
         now: Instant,

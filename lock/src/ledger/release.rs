@@ -21,7 +21,8 @@ use crate::ops::Released;
 use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
 
-/// A command that releases something. May be sent any number of times.
+/// A command that releases a hold or permits, or undoes an acquire. May be sent any number of
+/// times.
 pub(crate) type ReleaseOp = SharedOperation<Released>;
 
 /// The target of a release: a hold, a permit, or the permits taken by one request.
@@ -42,7 +43,7 @@ impl From<HoldId> for ReleaseId {
 }
 
 impl ReleaseId {
-    /// The id of the hold, if the target is a hold.
+    /// Returns the id of the hold; `None` if the target is the permits of a request.
     fn hold_id(&self) -> Option<HoldId> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         self.kind.map(|kind| HoldId { kind, name, owner })
@@ -66,25 +67,28 @@ pub(crate) struct Release {
     pub(crate) ended: Option<EndedHold>,
 }
 
-/// When a release is sent next, and when given up.
+/// When a release is sent next, and when the ledger gives the release up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseSchedule {
     /// Until when a copy of the acquire may arrive.
     late_copy_deadline: Option<ServerTime>,
     pub(crate) due: Instant,
+    /// The pause after the next attempt without an answer.
     pause: Duration,
     /// When nothing can be left to release.
     expires: Instant,
     pub(crate) acknowledged: bool,
 }
 
-/// Whether a copy of the acquire may undo a release that ran at server time `at`.
+/// Returns whether a copy of the acquire may still arrive after a release that ran at server time
+/// `at`, and create the hold again.
 pub(crate) fn may_be_undone(late_copy_deadline: Option<ServerTime>, at: ServerTime) -> bool {
     late_copy_deadline.is_some_and(|deadline| deadline >= at)
 }
 
 impl ReleaseSchedule {
-    /// A schedule due at `due`. Nothing is left to release `lifetime` later.
+    /// Makes a schedule due at `due`. The release expires `lifetime` and [`GRACE`] later, when
+    /// nothing can be left to release.
     pub(crate) fn new(
         due: Instant,
         lifetime: Duration,
@@ -94,9 +98,9 @@ impl ReleaseSchedule {
         Self { late_copy_deadline, due, pause: FIRST_PAUSE, expires, acknowledged: false }
     }
 
-    /// Records that the server ran the release at server time `at`. Returns `true` if the release
-    /// must be sent again: once a copy of the acquire would be too late, at the latest when the
-    /// lease has ended.
+    /// Records at `now` that the server ran the release at server time `at`. Returns whether the
+    /// release must be sent again, because a copy of the acquire may still arrive. The release is
+    /// then due when such a copy would be too late, at the latest when the release expires.
     #[must_use]
     pub(crate) fn acknowledge(&mut self, now: Instant, at: ServerTime) -> bool {
         self.acknowledged = true;
@@ -110,8 +114,8 @@ impl ReleaseSchedule {
         true
     }
 
-    /// Records an attempt without an answer. Returns `true` if the release is to be sent again,
-    /// after a pause; `false` if the lease has expired.
+    /// Records an attempt without an answer at `now`. Returns `true` if the release is to be sent
+    /// again, due after a pause that doubles each time; `false` if the release has expired.
     #[must_use]
     pub(crate) fn fail(&mut self, now: Instant) -> bool {
         if now >= self.expires {
@@ -123,7 +127,7 @@ impl ReleaseSchedule {
     }
 }
 
-/// A released hold. Its owner is notified if the server does not know the hold.
+/// A released hold. If the reply shows that the server did not have the hold, a loss is reported.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedHold {
     pub(crate) hold: Arc<Hold>,
@@ -132,8 +136,8 @@ pub(crate) struct EndedHold {
 }
 
 impl Release {
-    /// The release of a sent acquire of `lease`. A copy of the acquire may be under way for
-    /// `retries`.
+    /// Makes the release for an acquire of `lease` that was sent. A copy of the acquire may be
+    /// under way for `retries`.
     pub(crate) fn of_acquire(
         id: HoldId,
         lease: Lease,
@@ -144,14 +148,15 @@ impl Release {
         Self::new(id.into(), None, lifetime, late_copy_deadline)
     }
 
-    /// The release of a hold. A copy of its acquire may be under way for `retries`.
+    /// Makes the release of a hold. A copy of its acquire may be under way for `retries`. The
+    /// release retains the key until the minimum hold is over.
     pub(crate) fn of_hold(hold: &Hold, retries: Duration) -> Self {
         let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
         let release = Self::of_acquire(hold.id(), lease, retries, late_copy_deadline);
         Self { keep_until: hold.kept_until(), ..release }
     }
 
-    /// The release of the permits of a request, by `operation`.
+    /// Makes the release of the permits of a request, by `operation`.
     pub(crate) fn of_request(
         (name, owner): (LockName, Owner),
         operation: ReleaseOp,
@@ -162,6 +167,8 @@ impl Release {
         Self::new(id, Some(operation), lifetime, late_copy_deadline)
     }
 
+    /// Makes a release without a hold whose loss the answer may reveal. `operation` is `None` for a
+    /// hold, and for a mere note that a release will follow.
     pub(crate) fn new(
         id: ReleaseId,
         operation: Option<ReleaseOp>,
@@ -171,18 +178,19 @@ impl Release {
         Self { id, operation, keep_until: None, lifetime, late_copy_deadline, ended: None }
     }
 
-    /// Adds the hold that the release ends, otherwise valid until `valid_until`.
+    /// Adds the hold that the release ends, which would be valid until `valid_until` otherwise.
     pub(crate) fn ending(mut self, hold: &Arc<Hold>, valid_until: Option<Instant>) -> Self {
         self.ended = Some(EndedHold { hold: Arc::clone(hold), valid_until });
         self
     }
 
-    /// Whether a release sent at `now` retains the hold's key, under another owner.
+    /// Returns whether a release sent at `now` retains the hold's key, under another owner.
     pub(crate) fn keeps_key(&self, now: Instant) -> bool {
         self.keep_until.is_some_and(|until| now < until)
     }
 
-    /// The operation to send at `now`. `None` for a mere note that a release will follow.
+    /// Returns the operation to send at `now`: a keep while the key must be retained, else a
+    /// release. `None` for a mere note that a release will follow.
     pub(crate) fn operation(&self, now: Instant) -> Option<ReleaseOp> {
         if let Some(operation) = &self.operation {
             return Some(Arc::clone(operation));
@@ -201,6 +209,7 @@ impl Release {
     }
 }
 
+/// The pause after the first attempt without an answer. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts of one release.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
