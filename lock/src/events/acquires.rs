@@ -15,31 +15,34 @@ use hashed_wheel::Histogram;
 use crate::error::Error;
 use crate::model::kind::Kind;
 
-/// How many labels of a client are distinguished. All further labels are counted as [`OTHER`].
+/// The maximum number of labels that a client distinguishes. All further labels are counted as
+/// [`OTHER`].
 const MAX_LABELS: u8 = 64;
 
 /// The label of all locks whose labels are beyond the limit.
 const OTHER: &str = "other";
 
-/// The kind of an acquire.
+/// The object of an acquire, under which the acquire is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireKind {
     /// A hold: a lock, or permits with ids.
     Hold(Kind),
     /// Permits without ids, as a number.
     Semaphore,
-    /// Nothing: a wait for a latch.
+    /// A wait for a latch, which acquires nothing.
     Latch,
 }
 
 impl AcquireKind {
+    /// The number of values of this type.
     const COUNT: usize = Kind::ALL.len() + 2;
 
+    /// Returns every value once, in the order of [`number`](Self::number).
     fn all() -> impl Iterator<Item = Self> {
         Kind::ALL.into_iter().map(Self::Hold).chain([Self::Semaphore, Self::Latch])
     }
 
-    /// The index in [`all`](Self::all).
+    /// Returns the index of the value in [`all`](Self::all).
     fn number(self) -> usize {
         match self {
             Self::Hold(kind) => kind.number(),
@@ -48,7 +51,7 @@ impl AcquireKind {
         }
     }
 
-    /// The kind's name in metrics.
+    /// Returns the name of the kind in metrics.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Hold(kind) => kind.word(),
@@ -76,13 +79,16 @@ pub(crate) enum AcquireEnd {
 }
 
 impl AcquireEnd {
+    /// The number of values of this type.
     const COUNT: usize = 5;
 
+    /// All values, in the order of their declaration.
     #[cfg(feature = "metrics")]
     pub(crate) const ALL: [Self; Self::COUNT] =
         [Self::Acquired, Self::Contended, Self::TimedOut, Self::Cancelled, Self::Failed];
 
-    /// The end of an acquire without a grant: by `error`, or by a timeout if `None`.
+    /// Returns the end of an acquire without a grant: the end that `error` means, or a timeout
+    /// without an error.
     pub(crate) fn without_grant(error: Option<&Error>) -> Self {
         match error {
             None => Self::TimedOut,
@@ -91,7 +97,7 @@ impl AcquireEnd {
         }
     }
 
-    /// The end's name in metrics and events.
+    /// Returns the end's name in metrics and events.
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -109,6 +115,7 @@ impl AcquireEnd {
 pub(crate) struct MetricsLabel(pub(crate) u8);
 
 impl MetricsLabel {
+    /// The number of locks without a label.
     pub(crate) const NONE: Self = Self(0);
 }
 
@@ -119,6 +126,7 @@ pub(crate) struct AcquireCounters {
     by_label: [OnceLock<Box<LabelCounters>>; MAX_LABELS as usize + 2],
 }
 
+/// The counts of all kinds, with one label or without a label.
 #[derive(Debug)]
 struct LabelCounters {
     label: Option<&'static str>,
@@ -129,6 +137,7 @@ struct LabelCounters {
 /// The counts of one kind, with one label.
 #[derive(Debug, Default)]
 pub(crate) struct KindCounters {
+    /// The counts by the number of an [`AcquireEnd`].
     ends: [AtomicU64; AcquireEnd::COUNT],
     #[cfg(feature = "metrics")]
     pub(crate) waited: Histogram,
@@ -136,7 +145,7 @@ pub(crate) struct KindCounters {
     pub(crate) held: Histogram,
 }
 
-/// One series of metrics.
+/// One series of metrics: the counts of one kind with one label.
 #[cfg(feature = "metrics")]
 #[derive(Debug)]
 pub(crate) struct Series<'a> {
@@ -152,8 +161,8 @@ impl Default for AcquireCounters {
 }
 
 impl AcquireCounters {
-    /// The number of a label, assigned on first use. Locks nothing. Takes longer the more labels
-    /// exist.
+    /// Returns the number of a label, and assigns a number on first use. Without metrics every
+    /// label is [`MetricsLabel::NONE`]. Locks nothing. Takes longer the more labels exist.
     pub(crate) fn label(&self, label: Option<&'static str>) -> MetricsLabel {
         // Only metrics show labels.
         let Some(label) = label.filter(|_| cfg!(feature = "metrics")) else {
@@ -168,7 +177,8 @@ impl AcquireCounters {
         MetricsLabel(MAX_LABELS + 1)
     }
 
-    /// Counts an acquire granted after a wait of `waited`.
+    /// Counts an acquire granted after a wait of `waited`, as contended too if `was_refused`
+    /// before. Calls `waited` only with metrics.
     pub(crate) fn acquired(
         &self,
         kind: AcquireKind,
@@ -185,6 +195,7 @@ impl AcquireCounters {
         }
     }
 
+    /// Counts an acquire of this kind and label under `end`.
     pub(crate) fn ended(&self, kind: AcquireKind, label: MetricsLabel, end: AcquireEnd) {
         if let Some(count) = self.of(kind, label).and_then(|of| of.ends.get(end as usize)) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -203,6 +214,8 @@ impl AcquireCounters {
         }
     }
 
+    /// Returns the counts of a kind with a label, created on first use. `None` for a number that is
+    /// no label's.
     fn of(&self, kind: AcquireKind, label: MetricsLabel) -> Option<&KindCounters> {
         let slot = self.by_label.get(usize::from(label.0))?;
         // The slot of a label was created when the label got its number.
@@ -212,7 +225,7 @@ impl AcquireCounters {
         Some(of_kind.get_or_init(Box::default))
     }
 
-    /// Counts by end and kind, summed over all labels.
+    /// Returns the counts by end and kind, summed over all labels.
     pub(crate) fn sums(&self) -> Acquires {
         let mut by_kind = [[0; AcquireEnd::COUNT]; AcquireKind::COUNT];
         for of_label in self.by_label.iter().filter_map(OnceLock::get) {
@@ -226,8 +239,7 @@ impl AcquireCounters {
         Acquires { by_kind }
     }
 
-    /// All series counted so far, each with its number. A label and a kind always have the same
-    /// number.
+    /// Returns all series counted so far, each with a number that a label and a kind never change.
     #[cfg(feature = "metrics")]
     pub(crate) fn series(&self) -> impl Iterator<Item = (usize, Series<'_>)> {
         self.by_label.iter().enumerate().flat_map(|(number, slot)| {
@@ -244,22 +256,25 @@ impl AcquireCounters {
 }
 
 impl LabelCounters {
+    /// Makes counts for a label without a count of any kind.
     fn new(label: Option<&'static str>) -> Box<Self> {
         Box::new(Self { label, by_kind: [const { OnceLock::new() }; AcquireKind::COUNT] })
     }
 }
 
 impl KindCounters {
-    /// Counts, indexed by [`AcquireEnd`].
+    /// Returns the counts, indexed by [`AcquireEnd`].
     pub(crate) fn ends(&self) -> [u64; AcquireEnd::COUNT] {
         self.ends.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
+    /// Adds a waiting time to the histogram.
     #[cfg(feature = "metrics")]
     fn record_wait(&self, waited: impl FnOnce() -> Duration) {
         self.waited.record(nanos(waited()), 1);
     }
 
+    /// Adds a holding time to the histogram.
     #[cfg(feature = "metrics")]
     fn record_hold(&self, held_for: impl FnOnce() -> Duration) {
         self.held.record(nanos(held_for()), 1);
@@ -300,6 +315,7 @@ impl KindCounters {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acquires {
+    /// The counts by the number of an [`AcquireKind`], then of an [`AcquireEnd`].
     by_kind: [[u64; AcquireEnd::COUNT]; AcquireKind::COUNT],
 }
 
@@ -367,12 +383,13 @@ impl serde::Serialize for Acquires {
     }
 }
 
+/// Converts counts indexed by [`AcquireEnd`] into named counts.
 fn counts(ends: [u64; AcquireEnd::COUNT]) -> AcquireCounts {
     let [acquired, contended, timed_out, cancelled, failed] = ends;
     AcquireCounts { acquired, contended, timed_out, cancelled, failed }
 }
 
-/// A duration in nanoseconds, as histograms record times. Saturates after 584 years.
+/// Returns a duration in nanoseconds, as histograms record times. Saturates after 584 years.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

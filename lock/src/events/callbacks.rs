@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::events::report::{HeldLock, LostLock, Report, Warning};
 
+/// A closure of the user, called with each report of one kind.
 type Callback<T> = Arc<dyn Fn(&T) + Send + Sync>;
 
 /// At most one callback for each kind of report.
@@ -26,6 +27,7 @@ impl Callbacks {
     }
 }
 
+/// Calls `callback` with `report`, if there is a callback.
 fn call<T>(callback: Option<&Callback<T>>, report: &T) {
     if let Some(callback) = callback {
         callback(report);

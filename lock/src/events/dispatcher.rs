@@ -27,9 +27,9 @@ use crate::events::tracing;
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Mutex, Parker, SystemClock, park};
 
-/// The most queued reports. A slow callback must not fill the memory.
+/// The maximum number of queued reports. A slow callback must not fill the memory.
 const MAX_QUEUED: usize = 65_536;
-/// The most retained warnings.
+/// The maximum number of retained warnings.
 const MAX_WARNINGS: usize = 64;
 /// How long queued reports are still delivered when the client ends.
 pub(crate) const LAST_DELIVERIES: Duration = Duration::from_secs(5);
@@ -41,6 +41,7 @@ pub(crate) struct EventDispatcher {
     thread: Option<Thread>,
 }
 
+/// The running thread `lock-callbacks`, seen from other threads.
 #[derive(Debug)]
 struct Thread {
     id: ThreadId,
@@ -48,15 +49,19 @@ struct Thread {
     ended: Receiver<Infallible>,
 }
 
+/// The state shared by the threads with reports and the thread that delivers the reports.
 #[derive(Debug)]
 struct DispatcherShared {
     callbacks: Callbacks,
     clock: Arc<dyn Clock>,
     queue: Mutex<EventQueue>,
+    /// The retained warnings, oldest first: at most [`MAX_WARNINGS`], each once.
     warnings: Mutex<VecDeque<Warning>>,
     #[cfg(feature = "metrics")]
     warned: Arc<WarningCounts>,
+    /// Reports dropped without a delivery.
     unreported: AtomicU64,
+    /// Panics of callbacks and of `tracing` subscribers.
     panics: AtomicU64,
 }
 
@@ -64,6 +69,7 @@ struct DispatcherShared {
 #[cfg(feature = "metrics")]
 pub(crate) type WarningCounts = Mutex<std::collections::BTreeMap<&'static str, u64>>;
 
+/// The reports not delivered yet, and the state of the thread that delivers reports.
 #[derive(Debug)]
 struct EventQueue {
     reports: VecDeque<Report>,
@@ -82,7 +88,8 @@ enum Next {
 }
 
 impl EventDispatcher {
-    /// Starts the thread if there is a receiver of reports.
+    /// Makes a dispatcher, and starts the thread if there is a receiver of reports: a callback or
+    /// `tracing`.
     ///
     /// Returns [`Error::Thread`] if the thread cannot be started.
     pub(crate) fn start(callbacks: Callbacks, clock: Arc<dyn Clock>) -> Result<Self, Error> {
@@ -110,34 +117,35 @@ impl EventDispatcher {
         Ok(Self { shared, thread })
     }
 
-    /// Reports a lost hold. `lost` is called only if the report is delivered.
+    /// Queues the report of a lost hold. Calls `lost` only if there is a receiver of this report.
     pub(crate) fn lost(&self, lost: impl FnOnce() -> LostLock) {
         if tracing::ON || self.shared.callbacks.lost.is_some() {
             self.shared.push(Report::Lost(lost()));
         }
     }
 
-    /// Reports a long hold. `held` is called only if the report is delivered.
+    /// Queues the report of a long hold. Calls `held` only if there is a receiver of this report.
     pub(crate) fn long_hold(&self, held: impl FnOnce() -> HeldLock) {
         if tracing::ON || self.shared.callbacks.long_hold.is_some() {
             self.shared.push(Report::LongHold(held()));
         }
     }
 
-    /// Retains and reports a warning.
+    /// Retains a warning, and queues its report even if the warning was already retained.
     pub(crate) fn warn(&self, warning: Warning) {
         self.note(&warning);
         self.report_warning(warning);
     }
 
-    /// Retains and reports a warning, unless already retained.
+    /// Retains a warning and queues its report. No effect if the warning was already retained.
     pub(crate) fn warn_once(&self, warning: Warning) {
         if self.note(&warning) {
             self.report_warning(warning);
         }
     }
 
-    /// Retains a warning. Returns false if the warning was already retained.
+    /// Retains a warning, in place of the oldest if there are too many. Returns `false`, without
+    /// effect, if the warning was already retained.
     fn note(&self, warning: &Warning) -> bool {
         let mut warnings = self.shared.warnings.lock();
         if warnings.contains(warning) {
@@ -150,12 +158,13 @@ impl EventDispatcher {
         true
     }
 
-    /// The numbers of reported warnings.
+    /// Returns the numbers of reported warnings, by [`Warning::word`].
     #[cfg(feature = "metrics")]
     pub(crate) fn warned(&self) -> &Arc<WarningCounts> {
         &self.shared.warned
     }
 
+    /// Counts a warning for metrics, and queues its report if there is a receiver.
     fn report_warning(&self, warning: Warning) {
         #[cfg(feature = "metrics")]
         {
@@ -166,12 +175,12 @@ impl EventDispatcher {
         }
     }
 
-    /// The latest warnings, each once, oldest first.
+    /// Returns the retained warnings, each once, oldest first.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.shared.warnings.lock().iter().cloned().collect()
     }
 
-    /// The number of undelivered reports.
+    /// Returns the number of reports dropped without a delivery.
     pub(crate) fn unreported(&self) -> u64 {
         self.shared.unreported.load(Ordering::Relaxed)
     }
@@ -182,7 +191,7 @@ impl EventDispatcher {
         self.shared.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of panicked callbacks.
+    /// Returns the number of panics of callbacks and of `tracing` subscribers.
     pub(crate) fn panics(&self) -> u64 {
         self.shared.panics.load(Ordering::Relaxed)
     }
@@ -210,6 +219,8 @@ impl Drop for EventDispatcher {
 }
 
 impl DispatcherShared {
+    /// Queues a report, and wakes the thread if the queue was empty. Counts the report as
+    /// undelivered if there is no thread, or the queue is full.
     fn push(&self, report: Report) {
         let mut queue = self.queue.lock();
         let Some(parker) = queue.parker.clone().filter(|_| queue.reports.len() < MAX_QUEUED) else {
@@ -227,6 +238,8 @@ impl DispatcherShared {
         }
     }
 
+    /// Requests the thread to end once the queued reports are delivered, at the latest after
+    /// [`LAST_DELIVERIES`]. Further calls do not prolong this time.
     fn begin_stop(&self) {
         let mut queue = self.queue.lock();
         queue.deliver_until.get_or_insert_with(|| SystemClock.now() + LAST_DELIVERIES);
@@ -235,6 +248,8 @@ impl DispatcherShared {
         }
     }
 
+    /// Takes the next report out of the queue, or tells the thread to sleep or to end. Drops all
+    /// queued reports once the time for the last deliveries is over.
     fn next(&self) -> Next {
         let mut queue = self.queue.lock();
         let is_stopping = queue.deliver_until.is_some();
@@ -251,13 +266,15 @@ impl DispatcherShared {
         }
     }
 
-    /// Ends deliveries, as the thread has ended.
+    /// Drops the queued reports, and lets no further report enter the queue: the thread has ended
+    /// by a panic.
     fn end(&self) {
         let mut queue = self.queue.lock();
         queue.parker = None;
         self.drop_queued(&mut queue);
     }
 
+    /// Drops all reports of `queue`, and counts the reports as undelivered.
     fn drop_queued(&self, queue: &mut EventQueue) {
         let left = u64::try_from(queue.reports.len()).unwrap_or(u64::MAX);
         // Relaxed: a plain sum.
@@ -265,6 +282,7 @@ impl DispatcherShared {
         queue.reports.clear();
     }
 
+    /// Runs the thread `lock-callbacks`: delivers reports until [`next`](Self::next) says to end.
     fn run(&self) {
         if let Some(parker) = self.queue.lock().parker.clone() {
             // A manual clock now knows the thread of this parker: a callback may wait on another
@@ -283,7 +301,7 @@ impl DispatcherShared {
         }
     }
 
-    /// Calls `foreign`, with no lock held, and counts a panic.
+    /// Calls `foreign` with no lock held. Catches and counts a panic.
     fn catch_panic(&self, foreign: impl FnOnce()) {
         if catch_panic(foreign).is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
@@ -291,6 +309,7 @@ impl DispatcherShared {
     }
 }
 
+/// Starts the thread `lock-callbacks`. Returns [`Error::Thread`] if the thread cannot be started.
 fn spawn(shared: &Arc<DispatcherShared>) -> Result<Thread, Error> {
     let (ends, ended) = bounded::<Infallible>(0);
     let worker = Arc::clone(shared);

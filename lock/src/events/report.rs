@@ -308,7 +308,7 @@ pub enum Warning {
 
 #[cfg(feature = "metrics")]
 impl Warning {
-    /// The kind, as the label of a metric. Serde writes the same word.
+    /// Returns the kind, as the label of a metric. Serde writes the same word.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Eviction { .. } => "eviction",

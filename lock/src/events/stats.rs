@@ -16,7 +16,7 @@ use crate::events::acquires::{AcquireCounters, Acquires, nanos};
 #[cfg(feature = "serde")]
 use crate::model::serialize::summary;
 
-/// Relaxed throughout: nothing depends on these numbers.
+/// The counts of one client. Relaxed throughout: nothing depends on these numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     renewed: AtomicU64,
@@ -62,27 +62,31 @@ impl Counters {
         self.round_trip.record(nanos(took), 1);
     }
 
+    /// Counts a lost hold.
     pub(crate) fn lost(&self, reason: LostReason) {
         if let Some(count) = self.lost.get(reason.number()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Counts a panic caught by the watchdog.
     pub(crate) fn panicked(&self) {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns the histogram of the times from a renewal's due time until its reply.
     #[cfg(feature = "metrics")]
     pub(crate) fn lateness_values(&self) -> &Histogram {
         &self.lateness
     }
 
+    /// Returns the histogram of the times from sending a script of renewals until its reply.
     #[cfg(feature = "metrics")]
     pub(crate) fn round_trip_values(&self) -> &Histogram {
         &self.round_trip
     }
 
-    /// Sets the fields counted here.
+    /// Writes these counts into their fields of `stats`, and leaves all other fields.
     pub(crate) fn fill(&self, stats: &mut Stats) {
         stats.renewed = load(&self.renewed);
         stats.renewal_scripts = load(&self.scripts);
@@ -96,6 +100,7 @@ impl Counters {
         stats.acquires = self.acquires.sums();
     }
 
+    /// Returns the numbers of lost holds by reason.
     fn losses(&self) -> Losses {
         Losses {
             by_reason: LostReason::ALL.map(|reason| self.lost.get(reason.number()).map_or(0, load)),
@@ -103,6 +108,7 @@ impl Counters {
     }
 }
 
+/// Reads a count, relaxed.
 fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
@@ -242,7 +248,7 @@ impl Losses {
         self.by_reason.get(reason.number()).copied().unwrap_or_default()
     }
 
-    /// The number of holds lost for any reason.
+    /// Returns the number of holds lost for any reason.
     fn total(&self) -> u64 {
         self.by_reason.iter().sum()
     }
@@ -258,7 +264,7 @@ impl serde::Serialize for Losses {
     }
 }
 
-/// A gauge: a number which goes up and down.
+/// A gauge: a number which goes up and down. Relaxed: nothing depends on the number.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicUsize);
 

@@ -115,13 +115,14 @@ pub(crate) fn emit(report: &Report) {
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn emit(_report: &Report) {}
 
-/// The span of an acquire, on the calling thread, until dropped.
+/// The `tracing` span of an acquire, entered on the calling thread until dropped.
 pub(crate) struct AcquireSpan {
     #[cfg(feature = "tracing")]
     _entered: Option<tracing::span::EnteredSpan>,
 }
 
 impl AcquireSpan {
+    /// Enters the span of an acquire. Calls `name` only if a subscriber has enabled the span.
     #[cfg(feature = "tracing")]
     pub(crate) fn enter(name: impl FnOnce() -> String, kind: Kind) -> Self {
         // A subscriber's panic costs its span, and not the lock.

@@ -31,6 +31,7 @@ pub(crate) struct WakerThread {
     thread: Mutex<Option<Thread>>,
 }
 
+/// The running thread `lock-wakers`, seen from other threads.
 #[derive(Debug)]
 struct Thread {
     id: ThreadId,
@@ -38,18 +39,21 @@ struct Thread {
     ended: Receiver<Infallible>,
 }
 
-/// The ends whose tasks are to be woken.
+/// The queue of ends whose tasks are to be woken, shared with the thread `lock-wakers`.
 #[derive(Debug, Default)]
 struct WakeQueue {
     state: Mutex<WakerQueue>,
     changed: Condvar,
+    /// Panics of wakers.
     panics: AtomicU64,
 }
 
+/// The content of a [`WakeQueue`], behind its mutex.
 #[derive(Debug, Default)]
 struct WakerQueue {
+    /// The resolved ends whose tasks are not woken yet, oldest first.
     due: VecDeque<Arc<AwaitedEnd>>,
-    /// At this length, ends without an awaiting task are removed.
+    /// At this length of `due`, ends without an awaiting task are removed.
     prune_at: usize,
     is_stopping: bool,
 }
@@ -58,7 +62,7 @@ struct WakerQueue {
 const LEAST_PRUNED: usize = 64;
 
 impl WakerThread {
-    /// Returns an end for tasks to await. Starts the thread, unless already running.
+    /// Makes an unresolved end for tasks to await. Starts the thread, unless already running.
     ///
     /// Returns [`Error::Thread`] if the thread cannot be started.
     pub(crate) fn awaited_end(&self) -> Result<Arc<AwaitedEnd>, Error> {
@@ -70,13 +74,13 @@ impl WakerThread {
         Ok(Arc::new(AwaitedEnd { queue: Arc::clone(&self.queue), state: Mutex::new(state) }))
     }
 
-    /// The number of panicked wakers.
+    /// Returns the number of panicked wakers.
     pub(crate) fn panics(&self) -> u64 {
         self.queue.panics.load(Ordering::Relaxed)
     }
 
-    /// Ends the thread once the queued tasks are woken, and waits for its end for at most
-    /// `timeout`. Does not wait on the waker thread itself.
+    /// Ends the thread once the queued tasks are woken, and waits for the end of the thread for at
+    /// most `timeout`. Does not wait on the waker thread itself. Further calls have no effect.
     pub(crate) fn stop(&self, timeout: Duration) {
         let Some(thread) = self.thread.lock().take() else { return };
         self.queue.state.lock().is_stopping = true;
@@ -89,6 +93,8 @@ impl WakerThread {
     }
 }
 
+/// Starts the thread `lock-wakers`, which wakes the tasks of `queue`. Returns [`Error::Thread`] if
+/// the thread cannot be started.
 fn spawn(queue: &Arc<WakeQueue>) -> Result<Thread, Error> {
     let (ends, ended) = bounded::<Infallible>(0);
     let queue = Arc::clone(queue);
@@ -106,6 +112,8 @@ fn spawn(queue: &Arc<WakeQueue>) -> Result<Thread, Error> {
 }
 
 impl WakeQueue {
+    /// Queues a resolved end and wakes the thread. Before, removes ends without an awaiting task
+    /// from a long queue.
     fn push(&self, end: &Arc<AwaitedEnd>) {
         let mut state = self.state.lock();
         if state.due.len() >= state.prune_at {
@@ -120,7 +128,8 @@ impl WakeQueue {
         self.changed.notify_one();
     }
 
-    /// Waits for the next end. Returns `None` if there will be none.
+    /// Waits for the next queued end. Returns `None` once the queue is empty and the thread must
+    /// end.
     fn next(&self) -> Option<Arc<AwaitedEnd>> {
         let mut state = self.state.lock();
         loop {
@@ -132,7 +141,7 @@ impl WakeQueue {
         }
     }
 
-    /// Calls the wakers with nothing locked, and counts panics.
+    /// Takes the wakers of `end` and calls each with nothing locked. Catches and counts panics.
     fn wake(&self, end: &AwaitedEnd) {
         let wakers = mem::take(&mut end.state.lock().wakers);
         for (_, waker) in wakers {
@@ -151,17 +160,21 @@ pub(crate) struct AwaitedEnd {
     state: Mutex<EndState>,
 }
 
+/// The state of an [`AwaitedEnd`], behind its mutex.
 #[derive(Debug)]
 struct EndState {
+    /// Pending until resolved; then the reason of a loss, or `None` if the guard is gone.
     end: Poll<Option<LostReason>>,
-    /// The wakers of the tasks, by number. A task removes its waker when it stops awaiting the end,
-    /// so no waker is left when this value is dropped.
+    /// The wakers of the tasks, by number. A task that stops awaiting the end removes its waker, so
+    /// no waker is left when this value is dropped.
     wakers: Vec<(u64, Waker)>,
+    /// The number of the task that joined last.
     next_task: u64,
 }
 
 impl AwaitedEnd {
-    /// Resolves the end; later calls do nothing. Never waits, and calls no waker.
+    /// Resolves the end to `lost`, and queues the wakers of awaiting tasks. Later calls do nothing.
+    /// Never waits, and calls no waker.
     pub(crate) fn come(self: &Arc<Self>, lost: Option<LostReason>) {
         let mut state = self.state.lock();
         if state.end.is_ready() {
@@ -182,7 +195,8 @@ impl AwaitedEnd {
         state.next_task
     }
 
-    /// Returns the end if resolved. Otherwise `waker` wakes this task on resolution.
+    /// Returns the end if resolved. Otherwise stores `waker` in place of the task's earlier waker,
+    /// to be woken when the end is resolved.
     pub(crate) fn poll(&self, task: u64, waker: &Waker) -> Poll<Option<LostReason>> {
         // Cloned and dropped with nothing locked: both call foreign code.
         let mut waker = waker.clone();
@@ -200,7 +214,7 @@ impl AwaitedEnd {
         Poll::Pending
     }
 
-    /// Removes a task which no longer awaits the end.
+    /// Removes the waker of a task that no longer awaits the end.
     pub(crate) fn leave(&self, task: u64) {
         let mut state = self.state.lock();
         let index = state.wakers.iter().position(|(other, _)| *other == task);
@@ -210,6 +224,7 @@ impl AwaitedEnd {
         drop(left);
     }
 
+    /// Returns whether any task is to be woken by this end.
     fn is_awaited(&self) -> bool {
         !self.state.lock().wakers.is_empty()
     }
