@@ -26,6 +26,7 @@ pub(crate) struct Acquire {
     pub(crate) names_holder: bool,
 }
 
+/// The reply to an acquire: a grant, or a refusal with the time for which the lock is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Granted,
@@ -46,6 +47,7 @@ pub(crate) struct HoldingOwner {
 }
 
 impl Acquired {
+    /// Returns whether the reply is a grant, with or without a fencing token.
     pub(crate) fn is_granted(self) -> bool {
         !matches!(self, Self::Busy(_) | Self::HeldBy(..))
     }
@@ -54,7 +56,8 @@ impl Acquired {
     pub(crate) const GRANTS: Grants =
         Grants::If(|value| Self::from_reply(value.clone()).is_ok_and(Self::is_granted));
 
-    /// Reads a time to live and an owner. An owner in another form than a client's is left out.
+    /// Makes a refusal from a time to live in milliseconds and the holding owner. Leaves out an
+    /// owner in another form than a client's.
     fn held_by(millis: i64, owner: &str) -> Self {
         let (busy, owner) = (Self::busy(millis), HoldingOwner::parse(owner));
         match (busy, owner) {
@@ -63,13 +66,15 @@ impl Acquired {
         }
     }
 
-    /// Reads a time to live or a time to sleep, in milliseconds; a negative number is `None`.
+    /// Makes a refusal from a time to live or a time to sleep, in milliseconds; a negative number
+    /// is `None`.
     pub(crate) fn busy(millis: i64) -> Self {
         Self::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
     }
 }
 
 impl HoldingOwner {
+    /// Parses an owner of the form `UUID:NUMBER`. Any other text is `None`.
     fn parse(owner: &str) -> Option<Self> {
         let (client, number) = owner.split_once(':')?;
         Some(Self { client: client.parse().ok()?, number: number.parse().ok()? })
@@ -86,8 +91,11 @@ impl FromReply for Acquired {
     }
 }
 
+/// Acquires a lock stored as a hash.
 static COUNTED: Script = script!("acquire");
+/// Acquires a lock stored as a text.
 static TEXT: Script = script!("simple_acquire");
+/// Acquires the write lock of a read-write lock.
 static WRITER: Script = script!("write_acquire");
 
 impl Operation for Acquire {
@@ -157,7 +165,8 @@ impl Operation for Acquire {
     }
 }
 
-/// Returns an error if the value of `key` cannot be a lock: nobody waits for such a key.
+/// Returns an error if `key` has content that cannot be a lock of this layout: no acquire waits for
+/// such a key.
 pub(crate) fn check_lock(
     keyspace: &mut Keyspace,
     key: &str,
@@ -173,18 +182,18 @@ pub(crate) fn check_lock(
     if is_foreign { Err(WrongType::of(key)) } else { Ok(()) }
 }
 
-/// The owner as stored with a hold of this layout: an argument of scripts.
+/// Returns the owner as stored with a hold of this layout, as an argument of scripts.
 pub(crate) fn field_argument(layout: Layout, owner: &Owner) -> Argument<'_> {
     if layout == Layout::Writer { Argument::Writer(owner) } else { Argument::Owner(owner) }
 }
 
-/// The owner as stored with a hold of this layout: a text in memory.
+/// Returns the owner as stored with a hold of this layout, as a text for a keyspace in memory.
 pub(crate) fn field(layout: Layout, owner: &Owner) -> String {
     let ending = if layout == Layout::Writer { WRITE } else { "" };
     format!("{owner}{ending}")
 }
 
-/// Whether `key` has a hold of this layout with this [`field`]. Permits are not supported.
+/// Returns whether `key` has a hold of this layout with this [`field`]. Permits are not supported.
 pub(crate) fn has_hold(
     keyspace: &mut Keyspace,
     key: &str,

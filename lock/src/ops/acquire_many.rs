@@ -11,12 +11,13 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// The plain locks acquired by a single script.
+/// Acquires plain locks of one server by a single script.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireMany {
+    /// The name of each lock with its new owner.
     pub(crate) holds: Vec<(LockName, Owner)>,
     pub(crate) lease: Lease,
-    /// Whether a single busy lock prevents the acquisition of all.
+    /// Whether a single busy lock prevents every acquire.
     pub(crate) all_or_none: bool,
 }
 
@@ -43,6 +44,7 @@ impl FromReply for Busy {
     }
 }
 
+/// Acquires several locks stored as hashes.
 static MANY: Script = script!("acquire_many");
 
 impl Operation for AcquireMany {

@@ -39,8 +39,9 @@ pub(crate) struct HoldId {
 }
 
 impl HoldId {
-    /// Acquires the lock. If `waits` and the kind has a queue on the server, the owner enters the
-    /// queue. A reader may enter under `enclosing_write_hold`, the write hold of the same holder.
+    /// Makes the request that acquires the lock. If `waits` and the kind has a queue on the server,
+    /// the owner enters the queue. A reader may enter under `enclosing_write_hold`, the write hold
+    /// of the same holder.
     pub(crate) fn acquire(
         &self,
         lease: Lease,
@@ -61,14 +62,14 @@ impl HoldId {
         }
     }
 
-    /// Acquires a plain lock. A refusal names the holding owner.
+    /// Makes the request that acquires a plain lock. A refusal names the holding owner.
     pub(crate) fn acquire_from_holder(&self, lease: Lease) -> SharedOperation<Acquired> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         let layout = self.kind.layout();
         Arc::new(Acquire { layout, name, owner, lease, names_holder: true })
     }
 
-    /// Writes a new count; `lease` is set when the hold is nested.
+    /// Makes the request that writes a new count; `lease` is set when the hold is nested.
     pub(crate) fn set_count(
         &self,
         count: u32,
@@ -79,12 +80,13 @@ impl HoldId {
         Arc::new(SetCount { name, owner, count, lease, layout: self.kind.layout() })
     }
 
-    /// Draws a fencing token, if the hold exists.
+    /// Makes the request that draws a fencing token, if the hold exists.
     pub(crate) fn draw_token(&self) -> DrawToken {
         DrawToken::new(self.kind.layout(), &self.name, self.owner.clone())
     }
 
-    /// Ends the hold whatever the count, and removes everything else stored for this owner.
+    /// Makes the request that ends the hold whatever the count, and removes everything else stored
+    /// for this owner.
     pub(crate) fn release(&self) -> SharedOperation<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
@@ -103,7 +105,7 @@ impl HoldId {
         }
     }
 
-    /// Ends the hold as [`release`](Self::release) does, but the key stays for `left`.
+    /// Makes the request that ends the hold, but leaves its key for `left`.
     pub(crate) fn keep(&self, left: Duration) -> SharedOperation<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         let wakes = match self.kind {
@@ -117,7 +119,7 @@ impl HoldId {
         Arc::new(Keep { layout: self.kind.layout(), name, owner, left, wakes })
     }
 
-    /// The channel on which waiters are woken. For polled locks the channel is only a name.
+    /// Returns the channel on which waiters are woken. For polled locks the channel is only a name.
     pub(crate) fn wait_channel(&self) -> Arc<str> {
         match self.kind {
             Kind::Reentrant | Kind::Fenced => self.name.channel(),
@@ -128,7 +130,7 @@ impl HoldId {
         }
     }
 
-    /// How waiters of this kind wait.
+    /// Returns how waiters of this kind wait.
     pub(crate) fn wait_mode(&self) -> WaitMode {
         match self.kind {
             Kind::Reentrant | Kind::Fenced | Kind::Write => WaitMode::Exclusive,
@@ -139,7 +141,7 @@ impl HoldId {
     }
 }
 
-/// Ends any hold of the lock.
+/// Makes the request that ends any hold of the lock. The reply says whether there was a hold.
 pub(crate) fn force_release(
     kind: Kind,
     name: LockName,
@@ -151,7 +153,7 @@ pub(crate) fn force_release(
     }
 }
 
-/// Whether the lock is held by any owner.
+/// Makes the query whether any owner holds the lock.
 pub(crate) fn is_locked(kind: Kind, name: LockName) -> SharedOperation<bool> {
     match kind {
         Kind::Reentrant | Kind::Fair | Kind::Fenced | Kind::Spin | Kind::Simple | Kind::Permit => {

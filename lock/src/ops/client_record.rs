@@ -11,8 +11,9 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// The key of a client's record, and the channel of requests to this client, such as the release of
-/// a cached lock. The key has no prefix: readers know only the client's identity.
+/// Returns the key of a client's record, and the name of the channel of requests to this client,
+/// such as the release of a cached lock. The key has no prefix: readers know only the client's
+/// identity.
 pub(crate) fn client_record_key(client: impl fmt::Display) -> Arc<str> {
     Arc::from(format!("wheellock_client:{client}"))
 }
@@ -36,11 +37,13 @@ pub(crate) struct WriteClientRecord {
     pub(crate) waits: Option<String>,
 }
 
-/// The field of a leader's value in the client's record.
+/// Returns the field of a leader's value in the client record. `owner` is the owner of the leader's
+/// hold.
 pub(crate) fn value_field(owner: &str) -> String {
     format!("value:{owner}")
 }
 
+/// Writes or removes a client record.
 static WRITE: Script = script!("client_record");
 
 impl Operation for WriteClientRecord {
@@ -87,11 +90,17 @@ impl Operation for WriteClientRecord {
     }
 }
 
+/// The field of a client record with the client's label.
 const LABEL: &str = "label";
+/// The field with the number of the client's process.
 const PROCESS: &str = "process";
+/// The field with the start of the client, in ms of the server's clock.
 const STARTED: &str = "started";
+/// The field with 1 if locks stay with the client between two uses, else 0.
 const CACHES: &str = "caches";
+/// The field with the long waits, as encoded.
 const WAITS: &str = "waits";
+/// The field with the time of the write, in ms of the server's clock.
 const WRITTEN: &str = "written";
 
 /// Reads a client's record.
@@ -116,6 +125,7 @@ pub(crate) struct ClientRecord {
     pub(crate) written: i64,
 }
 
+/// Reads a client record.
 static READ: Script = script!("client_record_of");
 
 impl FromReply for Option<ClientRecord> {
@@ -212,6 +222,7 @@ impl Operation for ReadValue {
     }
 }
 
+/// Returns whole milliseconds of `duration`; saturates.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

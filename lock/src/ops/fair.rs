@@ -28,8 +28,11 @@ use crate::ops::value::Value;
 /// sleep between two attempts.
 const LIVENESS: Lease = crate::model::lease::DEFAULT;
 
+/// Acquires a fair lock, or enters the queue.
 static ACQUIRE: Script = script!("fair_acquire");
+/// Ends a hold of a fair lock, or leaves the queue.
 static RELEASE: Script = script!("fair_release");
+/// Ends any hold of a fair lock.
 static FORCE_RELEASE: Script = script!("recognize", "fair_force_release");
 
 /// A fair lock's keys.
@@ -41,7 +44,8 @@ struct Keys {
     channel: Arc<str>,
 }
 
-/// Acquires a fair lock in turn.
+/// Acquires a fair lock if free and the owner's turn. If not and the owner `waits`, enters the
+/// queue or renews the place there.
 #[derive(Clone, Debug)]
 pub(crate) struct FairAcquire {
     keys: Keys,
@@ -50,7 +54,7 @@ pub(crate) struct FairAcquire {
     waits: bool,
 }
 
-/// Ends a hold, or leaves the queue.
+/// Ends the owner's hold of a fair lock, or removes the owner from the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct FairRelease {
     keys: Keys,
@@ -65,7 +69,7 @@ pub(crate) struct FairForceRelease {
 }
 
 impl FairAcquire {
-    /// An owner enters the queue only if `waits`.
+    /// Makes the request. The owner enters the queue only if `waits`.
     pub(crate) fn new(name: LockName, owner: Owner, lease: Lease, waits: bool) -> Self {
         Self { keys: Keys::new(name), owner, lease, waits }
     }
@@ -116,6 +120,7 @@ impl Operation for FairAcquire {
 }
 
 impl FairAcquire {
+    /// Applies the acquire in memory. Returns nil if granted, else the milliseconds to sleep.
     fn acquire(&self, queue: &mut FairQueue<'_>) -> Result<Value, WrongType> {
         let (owner, lease) = (self.owner.to_string(), self.lease.millis().cast_signed());
         if queue.keyspace.hash_has(queue.lock, &owner)? {
@@ -182,6 +187,8 @@ impl Operation for FairRelease {
 }
 
 impl FairRelease {
+    /// Ends the owner's hold, or removes the owner from the queue, in memory. Wakes the next waiter
+    /// if the lock is free. Returns the release's answer and the time.
     fn leave(&self, queue: &mut FairQueue<'_>) -> Result<Value, WrongType> {
         let owner = self.owner.to_string();
         let answer = if queue.keyspace.hash_has(queue.lock, &owner) == Ok(true) {
@@ -234,6 +241,8 @@ impl Operation for FairForceRelease {
 }
 
 impl FairForceRelease {
+    /// Deletes the lock in memory, and wakes the next waiter. Returns 1 if there was a hold, else
+    /// 0.
     fn force(queue: &mut FairQueue<'_>) -> Result<i64, WrongType> {
         let ended = i64::from(queue.keyspace.delete(queue.lock));
         if !queue.is_sound() {
@@ -258,16 +267,18 @@ impl Keys {
         }
     }
 
+    /// Returns the keys in the order of the scripts.
     fn all(&self) -> Vec<&str> {
         vec![self.name.as_str(), &self.queue, &self.deadlines, &self.channel]
     }
 }
 
+/// Returns whole milliseconds of `duration`; saturates.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The queue in memory, with the steps common to the scripts.
+/// The queue of a fair lock in memory, with the steps common to the scripts.
 struct FairQueue<'a> {
     keyspace: &'a mut Keyspace,
     lock: &'a str,
@@ -284,20 +295,24 @@ impl<'a> FairQueue<'a> {
         Self { keyspace, lock: name.as_str(), queue, deadlines, channel, now }
     }
 
+    /// Returns the liveness deadline of a waiter who attempts now, with no waiter of Redisson
+    /// ahead.
     fn live_until(&self) -> i64 {
         self.now + LIVENESS.millis().cast_signed()
     }
 
+    /// Returns the first waiter of the queue; `None` if the queue is empty.
     fn head(&mut self) -> Result<Option<String>, WrongType> {
         Ok(self.keyspace.list(self.queue)?.into_iter().next())
     }
 
+    /// Returns the liveness deadline of a waiter; `None` if the waiter has none.
     fn deadline(&mut self, owner: &str) -> Result<Option<i64>, WrongType> {
         self.keyspace.sorted_set_score(self.deadlines, owner.as_bytes())
     }
 
-    /// The milliseconds until the waiter before `place` counts as dead, together with all waiters
-    /// further ahead whose deadlines pass within the longest sleep.
+    /// Returns the milliseconds until the waiter just before `place` counts as dead, together with
+    /// all waiters further ahead whose deadlines pass within the longest sleep.
     fn time_until_dead_before(&mut self, place: usize) -> Result<i64, WrongType> {
         let mut ahead = self.keyspace.list(self.queue)?;
         ahead.truncate(place);
@@ -312,13 +327,14 @@ impl<'a> FairQueue<'a> {
         Ok(longest)
     }
 
+    /// Removes an owner from list and set. Returns an error if a key has another type.
     fn remove(&mut self, owner: &str) -> Result<(), WrongType> {
         self.keyspace.sorted_remove(self.deadlines, owner.as_bytes())?;
         self.keyspace.list_remove(self.queue, owner)?;
         Ok(())
     }
 
-    /// Whether list and set have the right types.
+    /// Returns whether list and set have the right types.
     fn is_sound(&mut self) -> bool {
         self.keyspace.list(self.queue).is_ok() && self.deadline("").is_ok()
     }
@@ -343,8 +359,8 @@ impl<'a> FairQueue<'a> {
         Ok(purged)
     }
 
-    /// Moves all deadlines back by the excess of the head's deadline, if the head is a waiter of
-    /// this library: no waiter ahead is left to subtract anything.
+    /// If the head is a waiter of this library with a deadline beyond [`LIVENESS`], moves all later
+    /// deadlines back by the excess: no waiter of Redisson ahead is left to subtract anything.
     fn cut(&mut self, head: &str) -> Result<(), WrongType> {
         let least = self.live_until();
         let less = self.deadline(head)?.unwrap_or(0) - least;
@@ -360,7 +376,8 @@ impl<'a> FairQueue<'a> {
         Ok(())
     }
 
-    /// Enters the queue or renews the liveness deadline. Returns the position.
+    /// Adds an owner to the end of the queue, or renews the liveness deadline of a waiter. Returns
+    /// the number of waiters ahead.
     fn enqueue(&mut self, owner: &str) -> Result<usize, WrongType> {
         let own = self.deadline(owner)?.unwrap_or(0);
         let mut before = self.keyspace.list(self.queue)?;
@@ -374,7 +391,8 @@ impl<'a> FairQueue<'a> {
         Ok(before.len())
     }
 
-    /// The liveness deadline of a waiter behind `before`. The waiter's present deadline is `own`.
+    /// Returns the liveness deadline of a waiter behind the waiters `before`. The waiter's present
+    /// deadline is `own`, or zero.
     fn deadline_behind(&mut self, before: &[String], own: i64) -> Result<i64, WrongType> {
         let deadline = self.live_until();
         let Some(last) = before.last() else { return Ok(deadline) };
@@ -393,6 +411,7 @@ impl<'a> FairQueue<'a> {
         Ok(behind.max(its))
     }
 
+    /// Publishes a wake on the waiter's own channel.
     fn wake(&mut self, owner: &str) {
         self.keyspace.publish(&format!("{}:{owner}", self.channel), UNLOCKED);
     }

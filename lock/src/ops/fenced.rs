@@ -11,10 +11,12 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
+/// Acquires a lock and draws a token.
 static ACQUIRE: Script = script!("fenced_acquire");
+/// Draws a token for an existing hold.
 static DRAW: Script = script!("draw_token");
 
-/// Takes a free lock for a new owner, with a token.
+/// Acquires a free lock for a new owner, with a fencing token.
 #[derive(Clone, Debug)]
 pub(crate) struct FencedAcquire {
     name: LockName,
@@ -73,7 +75,7 @@ impl Operation for FencedAcquire {
     }
 }
 
-/// Draws a token for a hold acquired without a token.
+/// Draws a fencing token for a hold acquired without a token.
 #[derive(Clone, Debug)]
 pub(crate) struct DrawToken {
     layout: Layout,
@@ -135,7 +137,8 @@ impl Operation for DrawToken {
     }
 }
 
-/// Queries the last token; `None` if there was none.
+/// Queries the last fencing token of a lock; `None` if there was none. The field is the key of the
+/// counter.
 #[derive(Clone, Debug)]
 pub(crate) struct LastToken(Arc<str>);
 
@@ -164,7 +167,8 @@ impl Operation for LastToken {
     }
 }
 
-/// Increments the counter of tokens, to at least the clock in microseconds.
+/// Increments the counter of tokens in memory, and raises the counter to the clock in microseconds
+/// if lower.
 pub(crate) fn next_token(keyspace: &mut Keyspace, tokens: &str) -> Result<(), WrongType> {
     let clock = keyspace.now().0.saturating_mul(1000);
     if keyspace.number_add(tokens, 1)? < clock {
@@ -173,6 +177,7 @@ pub(crate) fn next_token(keyspace: &mut Keyspace, tokens: &str) -> Result<(), Wr
     Ok(())
 }
 
+/// Returns the reply with the last drawn token.
 fn token(keyspace: &mut Keyspace, tokens: &str) -> Result<Value, WrongType> {
     let text = keyspace.text_get(tokens)?.unwrap_or_default();
     Ok(Value::Array(vec![Value::Text(text)]))
@@ -187,6 +192,7 @@ impl FromReply for Option<u64> {
     }
 }
 
+/// Reads a token from a reply, an array with a single text.
 fn read_token(value: Value) -> Result<u64, Unexpected> {
     match &value {
         Value::Array(parts) => match parts.as_slice() {

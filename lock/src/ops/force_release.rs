@@ -21,11 +21,16 @@ pub(crate) struct ForceRelease {
     request: RequestId,
 }
 
+/// Ends any hold of a lock stored as a hash.
 static COUNTED: Script = script!("recognize", "force_release");
+/// Ends any hold of a lock stored as a text.
 static TEXT: Script = script!("recognize", "simple_force_release");
+/// Ends any hold of a read-write lock in the mode that an argument names.
 static READ_WRITE: Script = script!("recognize", "read_write_force_release");
 
 impl ForceRelease {
+    /// Makes the request. `layout` is the layout of the expected lock, and selects the mode of a
+    /// read-write lock whose holds end.
     pub(crate) fn new(layout: Layout, name: LockName, request: RequestId) -> Self {
         let channel = match layout {
             Layout::Text => None,
@@ -35,6 +40,7 @@ impl ForceRelease {
         Self { layout, name, channel, request }
     }
 
+    /// Returns the mode in which holds are ended; `None` for a lock without modes.
     fn mode(&self) -> Option<Mode> {
         match self.layout {
             Layout::Reader => Some(Mode::Read),
@@ -43,11 +49,13 @@ impl ForceRelease {
         }
     }
 
+    /// Returns the message on the lock's channel after the end of a hold.
     fn message(&self) -> &'static str {
         if self.layout == Layout::Writer { ALL } else { UNLOCKED }
     }
 
-    /// Whether there is a hold to end. `None` if the key has something else than such a lock.
+    /// Returns whether there is a hold to end. `None` if the key has content other than a lock of
+    /// this layout.
     fn is_held(&self, found: &Content) -> Option<bool> {
         match (found, self.layout) {
             (Content::Nothing, _)

@@ -36,9 +36,11 @@ pub(crate) struct Inspected {
     pub(crate) subscribers: [Option<u64>; 3],
 }
 
+/// Inspects the keys and channels of a name.
 static SCRIPT: Script = script!("recognize", "inspect");
 
 impl Inspect {
+    /// Inspects the owners, waiters, tokens, permits and subscribers of a name.
     pub(crate) fn new(name: &LockName) -> Self {
         let key = Arc::from(name.as_str());
         Self {
@@ -47,7 +49,7 @@ impl Inspect {
         }
     }
 
-    /// Inspects only the owners. Every user of the lock may do so.
+    /// Inspects only the owners, to which every user of the lock has access.
     pub(crate) fn owners(name: &LockName) -> Self {
         Self { keys: vec![Arc::from(name.as_str())], channels: Vec::new() }
     }
@@ -93,6 +95,7 @@ impl Operation for Inspect {
     }
 }
 
+/// Returns an owner and a hold count as parts of a reply.
 fn owner_and_count((owner, count): &(String, u32)) -> [Value; 2] {
     [Value::Text(owner.clone()), Value::Integer(i64::from(*count))]
 }
@@ -103,6 +106,7 @@ impl FromReply for Inspected {
     }
 }
 
+/// Decodes the script's reply. `None` if the reply has another form.
 fn read(value: &Value) -> Option<Inspected> {
     let Value::Array(parts) = value else { return None };
     let [found, lives, owners, count, text, queue, fenced, leases, subscribers] = parts.as_slice()
@@ -136,18 +140,22 @@ fn read(value: &Value) -> Option<Inspected> {
     })
 }
 
+/// Returns the integer of a value, or `None`.
 fn integer(value: &Value) -> Option<i64> {
     if let Value::Integer(number) = value { Some(*number) } else { None }
 }
 
+/// Returns a hold count; saturates. `None` if the value is not an integer.
 fn nesting(value: &Value) -> Option<u32> {
     integer(value).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
 }
 
+/// Returns the text of a value, or `None`.
 fn words(value: &Value) -> Option<&str> {
     if let Value::Text(text) = value { Some(text) } else { None }
 }
 
+/// Returns the parts of a value, or `None`.
 fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(parts) = value { Some(parts) } else { None }
 }

@@ -34,40 +34,52 @@ pub(crate) struct JobKeys {
     pub(crate) runs: Arc<str>,
 }
 
-/// The fields of a record.
+/// The field of a record with the state of the latest run.
 const STATE: &str = "state";
+/// The field with the owner of the latest run.
 const OWNER: &str = "owner";
+/// The field with the number of attempts.
 const ATTEMPTS: &str = "attempts";
+/// The field with the fencing token of the latest run.
 const TOKEN: &str = "token";
-/// The machine, begin, end and exit code of the latest run.
+/// The field with the machine of the latest run.
 const HOST: &str = "host";
+/// The field with the begin of the latest run, in ms of the server's clock.
 const STARTED: &str = "started";
+/// The field with the end of the latest run, in ms of the server's clock; empty before the end.
 const ENDED: &str = "ended";
+/// The field with the exit code of the latest run; empty before the end, or without an exit code.
 const EXIT: &str = "exit";
-/// The owners of the latest attempts, each followed by a blank, the latest first.
+/// The field with the owners of the latest attempts, each followed by a blank, the latest first.
 const COUNTED: &str = "counted";
 
-/// The length of [`COUNTED`]: about twenty owners. An attempt followed by twenty newer attempts is
-/// not given back.
+/// The maximum length of the field [`COUNTED`]: about twenty owners. An attempt followed by twenty
+/// newer attempts is not given back.
 const COUNTED_BYTES: usize = 1024;
 
-/// The states.
+/// The state after a begin.
 const RUNNING: &str = "running";
+/// The state after an attempt has succeeded.
 const DONE: &str = "done";
+/// The state after the latest attempt has failed.
 const FAILED: &str = "failed";
 
-/// How many slots of a job are listed.
+/// The maximum number of listed slots of a job.
 const MOST_RUNS: usize = 100;
 
-/// The longest listed slot, in bytes.
+/// The maximum length of a listed slot, in bytes.
 const LONGEST_LISTED: usize = 1024;
 
+/// Begins a run.
 static BEGIN: Script = script!("run_begin");
+/// Gives an attempt back.
 static GIVE_BACK: Script = script!("run_give_back");
+/// Records the end of a run.
 static FINISH: Script = script!("run_finish");
+/// Reads the records of slots.
 static READ: Script = script!("run_read");
 
-/// Queries whether the slot has run.
+/// Queries whether an attempt of the slot with this record has succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct HasRun(pub(crate) Arc<str>);
 
@@ -242,18 +254,20 @@ impl Operation for GiveBackAttempt {
     }
 }
 
-/// Records the end of a run if the owner still holds the lock. Replies whether the end is recorded.
+/// Records the end of a run if the owner still holds the lock. The reply says whether the end is
+/// recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishRun {
     pub(crate) keys: JobKeys,
     pub(crate) owner: Owner,
     pub(crate) retention: Lease,
-    /// Whether the slot has run. Otherwise this attempt has failed.
+    /// Whether the attempt has succeeded. Otherwise the attempt has failed.
     pub(crate) is_done: bool,
     pub(crate) exit_code: Option<i32>,
 }
 
 impl FinishRun {
+    /// Returns the state to record.
     fn state(&self) -> &'static str {
         if self.is_done { DONE } else { FAILED }
     }
@@ -363,7 +377,8 @@ pub(crate) struct RunFields {
 const FIELDS: [&str; 8] = [STATE, OWNER, ATTEMPTS, TOKEN, HOST, STARTED, ENDED, EXIT];
 
 impl RunFields {
-    /// `None` if there is no record, or if the record is not a job's.
+    /// Decodes one slot's part of the reply. `None` if there is no record, or if the record is not
+    /// a job's.
     fn from_value(value: &Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let (Value::Integer(held), texts) = parts.split_last()? else { return None };

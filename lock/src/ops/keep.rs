@@ -34,7 +34,7 @@ pub(crate) struct Keep {
     pub(crate) wakes: WakeTarget,
 }
 
-/// The waiters to notify.
+/// The waiters that a keep wakes.
 #[derive(Clone, Debug)]
 pub(crate) enum WakeTarget {
     /// The waiters poll.
@@ -48,22 +48,28 @@ pub(crate) enum WakeTarget {
     },
 }
 
+/// Keeps a lock stored as a hash.
 static COUNTED: Script = script!("keep");
+/// Keeps a lock stored as a text.
 static TEXT: Script = script!("simple_keep");
+/// Keeps a read-write lock after a reader's hold.
 static READER: Script = script!("read_keep");
+/// Keeps a read-write lock after a writer's hold.
 static WRITER: Script = script!("write_keep");
 
 impl Keep {
-    /// The owner as stored on the server.
+    /// Returns the hold's owner as stored on the server.
     fn field(&self) -> String {
         field(self.layout, &self.owner)
     }
 
-    /// `left` in milliseconds, at least 1: zero would delete the key.
+    /// Returns `left` in milliseconds, at least 1: zero would delete the key.
     fn millis(&self) -> i64 {
         i64::try_from(self.left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX).max(1)
     }
 
+    /// Publishes a message to the waiters in memory. Returns an error if the queue's key has
+    /// another type.
     fn wake(&self, keyspace: &mut Keyspace) -> Result<(), WrongType> {
         match &self.wakes {
             WakeTarget::Nobody => {}
@@ -77,6 +83,7 @@ impl Keep {
         Ok(())
     }
 
+    /// Replaces the hold in a plain or fair lock's hash by a kept owner, and wakes the waiters.
     fn keep_counted(&self, keyspace: &mut Keyspace) -> Result<(), WrongType> {
         let key = self.name.as_str();
         keyspace.expire(key, self.millis());
@@ -87,6 +94,8 @@ impl Keep {
         Ok(())
     }
 
+    /// Replaces a reader's hold with `count` levels by a kept reader with a single level, and wakes
+    /// the waiters. Other readers may prolong the key further.
     fn keep_reader(&self, keyspace: &mut Keyspace, count: &str) -> Result<(), WrongType> {
         let (key, field) = (self.name.as_str(), self.field());
         let kept = format!("{field}{KEPT}");
@@ -103,6 +112,8 @@ impl Keep {
         self.wake(keyspace)
     }
 
+    /// Replaces a writer's hold by a kept owner, and wakes all waiters. If readers are left, leaves
+    /// the lock to the readers and does not keep the writer's hold.
     fn keep_writer(&self, keyspace: &mut Keyspace) -> Result<(), WrongType> {
         let key = self.name.as_str();
         let longest = longest_level(keyspace, &self.name);

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::ops::value::ServerTime;
 
-/// Keys with values and expiries, at a given time.
+/// Keys with values and expiries in memory, at a given time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Keyspace {
     now: i64,
@@ -26,13 +26,16 @@ pub(crate) struct Publication {
     pub(crate) payload: String,
 }
 
+/// The value and the expiry of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct KeyspaceEntry {
     content: Content,
+    /// The time at which the key expires, in ms of the server's clock; `None` for never.
     expires_at: Option<i64>,
 }
 
-/// Redis's types, as far as locks need them. An empty collection is removed with the key.
+/// A value of a Redis type, as far as locks need the types. An empty collection is removed with the
+/// key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Content {
     Hash(BTreeMap<String, String>),
@@ -43,6 +46,7 @@ enum Content {
 }
 
 impl Content {
+    /// Returns whether a collection has no elements. A text is never empty.
     fn is_empty(&self) -> bool {
         match self {
             Self::Hash(fields) => fields.is_empty(),
@@ -53,11 +57,12 @@ impl Content {
     }
 }
 
+/// Returns whether a text has digits only, and at least one.
 fn is_count(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a text begins with an owner: a UUID, a colon and a number.
+/// Returns whether a text begins with an owner: a UUID, a colon and a number.
 pub(crate) fn begins_with_owner(text: &str) -> bool {
     let (Some(uuid), Some([b':', digit, ..])) = (text.get(..36), text.as_bytes().get(36..)) else {
         return false;
@@ -76,7 +81,7 @@ impl WrongType {
 }
 
 impl Keyspace {
-    /// Sets the time. Keys expired by then are gone for the methods below.
+    /// Sets the time. A key expired by then is gone for the methods below.
     pub(crate) fn set_now(&mut self, now: ServerTime) {
         self.now = now.0;
     }
@@ -85,11 +90,12 @@ impl Keyspace {
         ServerTime(self.now)
     }
 
+    /// `EXISTS`.
     pub(crate) fn exists(&mut self, key: &str) -> bool {
         self.live(key).is_some()
     }
 
-    /// `TYPE`.
+    /// `TYPE`: the word for the type of the key's value, `none` without the key.
     pub(crate) fn kind(&mut self, key: &str) -> &'static str {
         match self.live(key).map(|entry| &entry.content) {
             None => "none",
@@ -113,7 +119,7 @@ impl Keyspace {
         }
     }
 
-    /// `HGET`.
+    /// `HGET`: `None` without the key or the field.
     pub(crate) fn hash_get(&mut self, key: &str, field: &str) -> Result<Option<String>, WrongType> {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(None),
@@ -139,7 +145,7 @@ impl Keyspace {
         }
     }
 
-    /// `HDEL`.
+    /// `HDEL`: whether the hash had the field.
     pub(crate) fn hash_delete(&mut self, key: &str, field: &str) -> Result<bool, WrongType> {
         self.change(key, |content| match content {
             Content::Hash(fields) => Ok(fields.remove(field).is_some()),
@@ -147,7 +153,7 @@ impl Keyspace {
         })
     }
 
-    /// The fields of a hash, in order; empty without a hash.
+    /// `HGETALL`: the fields and values of a hash, in order; empty without a hash.
     pub(crate) fn fields(&mut self, key: &str) -> Vec<(String, String)> {
         match self.live(key).map(|entry| &entry.content) {
             Some(Content::Hash(fields)) => {
@@ -157,7 +163,8 @@ impl Keyspace {
         }
     }
 
-    /// Whether a hash cannot be a lock. The scripts of acquires inspect only a few fields.
+    /// Returns whether a hash has a field that no lock has. The scripts of acquires inspect only a
+    /// few fields.
     pub(crate) fn is_foreign(&mut self, key: &str) -> bool {
         let has_end = self.time_to_live(key) >= 0;
         self.fields(key).iter().any(|(field, value)| match field.as_str() {
@@ -166,7 +173,7 @@ impl Keyspace {
         })
     }
 
-    /// `GET`.
+    /// `GET`: `None` without the key.
     pub(crate) fn text_get(&mut self, key: &str) -> Result<Option<String>, WrongType> {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(None),
@@ -188,12 +195,13 @@ impl Keyspace {
         self.expire(key, millis);
     }
 
-    /// `GET` of a number.
+    /// `GET` of a number: `None` without the key. Any other text is an error.
     pub(crate) fn number(&mut self, key: &str) -> Result<Option<i64>, WrongType> {
         self.text_get(key)?.map(|text| text.parse().map_err(|_| WrongType::of(key))).transpose()
     }
 
-    /// `INCRBY`: a missing key counts as zero, and a text must be a number. The expiry stays.
+    /// `INCRBY`: returns the sum. A missing key counts as zero, and a text must be a number. The
+    /// expiry stays.
     pub(crate) fn number_add(&mut self, key: &str, delta: i64) -> Result<i64, WrongType> {
         match self.content(key, || Content::Text("0".to_owned())) {
             Content::Text(text) => {
@@ -217,7 +225,7 @@ impl Keyspace {
         }
     }
 
-    /// `LRANGE` of all items, first to last; empty if there is no list.
+    /// `LRANGE` of all items, first to last; empty without the key.
     pub(crate) fn list(&mut self, key: &str) -> Result<Vec<String>, WrongType> {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(Vec::new()),
@@ -226,7 +234,7 @@ impl Keyspace {
         }
     }
 
-    /// `LREM` of all items equal to `item`.
+    /// `LREM` of all items equal to `item`: whether there was such an item.
     pub(crate) fn list_remove(&mut self, key: &str, item: &str) -> Result<bool, WrongType> {
         self.change(key, |content| match content {
             Content::List(items) => {
@@ -238,7 +246,7 @@ impl Keyspace {
         })
     }
 
-    /// The score of a member of a sorted set, as `ZSCORE`.
+    /// `ZSCORE`: the score of a member of a sorted set; `None` without the key or the member.
     pub(crate) fn sorted_set_score(
         &mut self,
         key: &str,
@@ -267,7 +275,7 @@ impl Keyspace {
         }
     }
 
-    /// `ZREM`.
+    /// `ZREM`: whether the sorted set had the member.
     pub(crate) fn sorted_remove(&mut self, key: &str, member: &[u8]) -> Result<bool, WrongType> {
         self.change(key, |content| match content {
             Content::Sorted(members) => Ok(members.remove(member).is_some()),
@@ -344,27 +352,31 @@ impl Keyspace {
         }
     }
 
-    /// `PERSIST`.
+    /// `PERSIST`: removes the expiry.
     pub(crate) fn persist(&mut self, key: &str) {
         if let Some(entry) = self.live(key) {
             entry.expires_at = None;
         }
     }
 
+    /// `DEL`: whether there was the key.
     pub(crate) fn delete(&mut self, key: &str) -> bool {
         self.expire_if_due(key);
         self.keys.remove(key).is_some()
     }
 
+    /// `PUBLISH`: records a message for [`take_published`](Self::take_published).
     pub(crate) fn publish(&mut self, channel: &str, payload: &str) {
         let publication = Publication { channel: channel.to_owned(), payload: payload.to_owned() };
         self.published.push(publication);
     }
 
+    /// Takes the messages published since the last call, for the caller to deliver.
     pub(crate) fn take_published(&mut self) -> Vec<Publication> {
         std::mem::take(&mut self.published)
     }
 
+    /// `FLUSHDB`: removes all keys. Published messages stay.
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
     }
@@ -424,15 +436,15 @@ impl Keyspace {
         found
     }
 
-    /// The value of a key, created by `make` if the key is missing.
+    /// Returns the value of a key, after the value was created by `make` if the key is missing.
     fn content(&mut self, key: &str, make: impl FnOnce() -> Content) -> &mut Content {
         self.expire_if_due(key);
         let entry = self.keys.entry(key.to_owned());
         &mut entry.or_insert_with(|| KeyspaceEntry { content: make(), expires_at: None }).content
     }
 
-    /// Removes something from the value of a key by `take`. `false` if there is no key or nothing
-    /// to remove.
+    /// Calls `take` to remove something from the value of a key, and removes a key whose collection
+    /// is empty then. Returns the result of `take`; `false` without the key.
     fn change(
         &mut self,
         key: &str,
@@ -448,11 +460,13 @@ impl Keyspace {
         Ok(taken)
     }
 
+    /// Returns the entry of a key that has not expired. Removes an expired key.
     fn live(&mut self, key: &str) -> Option<&mut KeyspaceEntry> {
         self.expire_if_due(key);
         self.keys.get_mut(key)
     }
 
+    /// Removes a key that has expired.
     fn expire_if_due(&mut self, key: &str) {
         let due = self
             .keys
@@ -465,8 +479,8 @@ impl Keyspace {
     }
 }
 
-/// Whether a text matches a pattern of Redis's: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before
-/// a literal character.
+/// Returns whether a text matches a pattern of Redis's: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\`
+/// before a literal character.
 ///
 /// Takes at most as many steps as the product of both lengths. Only the last `*` is ever extended:
 /// a longer match of an earlier `*` leaves less text for the same rest of the pattern.

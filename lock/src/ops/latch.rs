@@ -11,13 +11,16 @@ use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::request::RequestId;
 use crate::ops::value::Value;
 
+/// Sets the count of a latch without a count.
 static SET: Script = script!("latch_set");
+/// Counts a latch down.
 static COUNT_DOWN: Script = script!("latch_count_down");
+/// Deletes a latch.
 static DELETE: Script = script!("latch_delete");
 
-/// Closes Redisson's gate.
+/// The message to Redisson's clients that a latch is closed.
 const SHUT: &str = "1";
-/// Opens Redisson's gate.
+/// The message to Redisson's clients that a latch is open, which wakes the waiters.
 const OPEN: &str = "0";
 
 /// Changes a latch.
@@ -29,11 +32,14 @@ pub(crate) struct ChangeLatch {
     request: RequestId,
 }
 
+/// A change of a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Sets the count, unless the latch has a count.
     Set(i64),
+    /// Subtracts one from the count. At zero the latch is deleted, and so open.
     CountDown,
+    /// Deletes the latch, and so opens the latch.
     Delete,
 }
 
@@ -42,6 +48,8 @@ impl ChangeLatch {
         Self { channel: name.latch_channel(), name, change, request }
     }
 
+    /// Applies the change in memory, and publishes a message if the latch closes or opens. Returns
+    /// 1 if anything changed, else 0.
     fn change(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let key = self.name.as_str();
         let count = keyspace.number(key)?;

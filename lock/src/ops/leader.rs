@@ -8,20 +8,21 @@ use crate::ops::operation::{Operation, Request, Script, script};
 use crate::ops::recognize::{Content, recognize};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// Queries the holder and the last token together.
+/// Queries the holder of a fenced lock and the last token together; `None` if the lock is free.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentLeader {
     name: LockName,
     tokens: Arc<str>,
 }
 
-/// The owner and the token of the hold.
+/// The owner of the hold, and the last token drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeaderReply {
     pub(crate) owner: String,
     pub(crate) token: u64,
 }
 
+/// Reads the holder of a fenced lock and the last token.
 static SCRIPT: Script = script!("recognize", "leader");
 
 impl CurrentLeader {

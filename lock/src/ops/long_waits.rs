@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use crate::model::wait_graph::{LongWait, Need, ThreadHold, WaitId};
 
-/// The longest field, in bytes.
+/// The maximum length of the field, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// The longest written name of a lock or a thread, in bytes. A wait for a lock with a longer name
-/// is not listed.
+/// The maximum length of a written name of a lock or a thread, in bytes. A wait for a lock with a
+/// longer name is not listed. Longer names of threads are cut, and holds of locks with longer names
+/// are left out.
 pub(crate) const LONGEST_NAME: usize = 1024;
 
-/// The most listed holds of a thread.
+/// The maximum number of listed holds of a thread.
 const MOST_HOLDS: usize = 16;
 
 /// The begin of a wait, as known to the client.
@@ -71,6 +72,7 @@ where
     (field, written)
 }
 
+/// Appends a text after its length to the field.
 fn push(field: &mut String, text: &str) {
     // Writing to a text never fails.
     write!(field, "{}:{text}", text.len()).ok();
@@ -83,6 +85,8 @@ pub(crate) fn decode(client: &str, field: &str, written: i64) -> Vec<LongWait> {
     std::iter::from_fn(|| decode_one(client, &mut rest, written)).collect()
 }
 
+/// Decodes the next wait of `rest`, and moves `rest` behind the wait. `None` at the end or a
+/// malformed text.
 fn decode_one(client: &str, rest: &mut &str, written: i64) -> Option<LongWait> {
     if next(rest)? != "w" {
         return None;
@@ -111,6 +115,8 @@ fn decode_one(client: &str, rest: &mut &str, written: i64) -> Option<LongWait> {
     Some(LongWait { id, since, may_fail, need, name, thread, holds })
 }
 
+/// Returns the next text of `rest`, and moves `rest` behind the text. `None` at the end or a
+/// malformed length.
 fn next<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let (length, after) = rest.split_once(':')?;
     let (text, after) = after.split_at_checked(length.parse().ok()?)?;

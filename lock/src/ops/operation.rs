@@ -10,8 +10,8 @@ use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// A request to a server, with the reply and the effect on a keyspace in memory.
 ///
-/// Senders of operations take an [`AnyOperation`], so they are compiled once: an acquire and a
-/// release run the same code.
+/// Senders take an [`AnyOperation`], so their code is compiled once: an acquire and a release run
+/// the same code.
 pub(crate) trait Operation: Debug {
     /// The decoded reply.
     type Reply: FromReply;
@@ -28,17 +28,17 @@ pub(crate) trait Operation: Debug {
     /// reply. A key of another type is an error.
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
 
-    /// Which replies are grants.
+    /// Returns which replies are grants.
     fn grants(&self) -> Grants {
         Grants::Nothing
     }
 
-    /// Whether the operation is for several locks, each of which may have a separate request.
+    /// Returns whether the operation is for several locks, and could be sent as a request for each.
     fn is_divisible(&self) -> bool {
         false
     }
 
-    /// The server's time, if the reply has a time.
+    /// Returns the server's time in the reply; `None` if the reply has no time.
     fn server_time(&self, value: &Value) -> Option<ServerTime> {
         Self::Reply::server_time(value)
     }
@@ -57,7 +57,7 @@ pub(crate) trait Operation: Debug {
     }
 }
 
-/// Whether an operation may grant something: replicas may have to acknowledge a grant.
+/// Which replies of an operation are grants, which replicas may have to acknowledge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Grants {
     Nothing,
@@ -65,13 +65,13 @@ pub(crate) enum Grants {
     If(IsGrant),
 }
 
-/// Whether a reply is a grant.
+/// A function that returns whether a reply is a grant.
 pub(crate) type IsGrant = fn(&Value) -> bool;
 
 /// An operation with an undecoded reply.
 pub(crate) type AnyOperation<'a> = dyn Operation<Reply = Value> + 'a;
 
-/// Makes an [`AnyOperation`] of an operation.
+/// An operation as an [`AnyOperation`], which leaves the reply undecoded.
 #[derive(Debug)]
 pub(crate) struct Untyped<'a, O: ?Sized>(pub(crate) &'a O);
 
@@ -137,6 +137,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// Makes a request to run `script`. `name` is the verb for messages.
     pub(crate) fn script(
         name: &'static str,
         script: &'static Script,
@@ -146,7 +147,7 @@ impl<'a> Request<'a> {
         Self { name, kind: CommandKind::Script(script), keys, arguments }
     }
 
-    /// The script of the request; `None` for a plain command.
+    /// Returns the script of the request; `None` for a plain command.
     pub(crate) fn script_sent(&self) -> Option<&'static Script> {
         match self.kind {
             CommandKind::Script(script) => Some(script),
@@ -154,9 +155,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The key with another type than the request needs, if `message`, the text of the refusal,
-    /// identifies the key. A server names the line of the script, and the line has the number of
-    /// the key.
+    /// Returns the key with another type than the request needs, if `message`, the text of the
+    /// refusal, identifies the key. A server names the line of the script, and the line has the
+    /// number of the key.
     pub(crate) fn wrong_key(&self, message: &str) -> Option<&str> {
         let number_after = |text: &str, sign: &str| {
             let (_, rest) = text.split_once(sign)?;
@@ -173,7 +174,7 @@ impl<'a> Request<'a> {
         self.keys.get(key?).copied()
     }
 
-    /// A request of a plain command of the server.
+    /// Makes a request to run the plain command `verb` on `key`. `name` is the verb for messages.
     pub(crate) fn command(name: &'static str, verb: &'static str, key: &'a str) -> Self {
         let kind = CommandKind::Command(verb);
         Self { name, kind, keys: vec![key], arguments: Vec::new() }
@@ -201,7 +202,7 @@ pub(crate) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// A length of time, in milliseconds.
+    /// Makes an argument of a number of milliseconds; saturates.
     pub(crate) fn millis(millis: u64) -> Self {
         Self::Number(i64::try_from(millis).unwrap_or(i64::MAX))
     }
@@ -214,15 +215,15 @@ pub(crate) enum CommandKind {
     Command(&'static str),
 }
 
-/// A Lua script. The file opens with the keys, arguments and replies.
+/// A Lua script. The comment at the beginning of its file lists keys, arguments and replies.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: &'static str,
     hash: [u8; 40],
 }
 
-/// The script of a file in `ops/scripts`, perhaps behind another file's, without comments: a
-/// release is sent as text.
+/// Makes the script of a file in `ops/scripts`, or of several files one after the other. Comments
+/// are left out, as a script is sent as text.
 macro_rules! script {
     ($($name:literal),+) => {{
         const FILE: &str = concat!($(include_str!(concat!("scripts/", $name, ".lua"))),+);
@@ -233,9 +234,9 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// The lines of a script without comments, and their number of bytes. A line beginning with `--!`
-/// stays: such a line lets Dragonfly run a script with computed names of keys, and is a comment on
-/// other servers.
+/// Returns the lines of a script without comments, and their number of bytes. A line beginning with
+/// `--!` stays: such a line lets Dragonfly run a script with computed names of keys, and is a
+/// comment on other servers.
 pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
     let (script, mut code, mut length) = (script.as_bytes(), [0; N], 0);
     // Without iterators, as below. Each turn takes a line.
@@ -264,7 +265,7 @@ pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
 }
 
 impl Script {
-    /// A script with the compiled-in `text`.
+    /// Makes a script of the compiled-in `text`. Ends the compilation if `text` is not UTF-8.
     #[expect(clippy::panic, reason = "it ends the compilation, as no script is made later")]
     pub(crate) const fn of_text(text: &'static [u8]) -> Self {
         match std::str::from_utf8(text) {
@@ -273,9 +274,9 @@ impl Script {
         }
     }
 
-    /// A script with the hash of `source`. The hash is computed when this crate is compiled, so no
-    /// thread ever waits for the hash. A cell filled on first use could be copied by a fork in the
-    /// middle of the filling.
+    /// Makes a script with the hash of `source`. The hash is computed when this crate is compiled,
+    /// so no thread ever waits for the hash. A cell filled on first use could be copied by a fork
+    /// in the middle of the filling.
     pub(crate) const fn new(source: &'static str) -> Self {
         Self { source, hash: hexadecimal(const_sha1::sha1(source.as_bytes()).as_bytes()) }
     }
@@ -284,19 +285,21 @@ impl Script {
         self.source
     }
 
-    /// The command called in line `number`. A command given by an argument publishes.
+    /// Returns the command called in line `number`, counted from 1; `None` if the line calls no
+    /// command. A command given by an argument publishes.
     pub(crate) fn command_at(&self, number: usize) -> Option<&'static str> {
         let line = self.source.lines().nth(number.checked_sub(1)?)?;
         let (_, call) = line.split_once("call(")?;
         if call.starts_with("ARGV") { Some("publish") } else { call.split('\'').nth(1) }
     }
 
-    /// The server's name of the script: the SHA-1 of the text, in hexadecimal.
+    /// Returns the server's name of the script: the SHA-1 of the text, in hexadecimal.
     pub(crate) const fn hash(&self) -> &[u8; 40] {
         &self.hash
     }
 }
 
+/// Returns the hexadecimal digits of 20 bytes.
 const fn hexadecimal(bytes: [u8; 20]) -> [u8; 40] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; 40];
@@ -317,10 +320,10 @@ pub(crate) const UNLOCKED: &str = "0";
 /// again.
 pub(crate) const ALL: &str = "1";
 
-/// The ending of the owner under which a released hold stays.
+/// The ending of the owner under which the key of a kept hold stays.
 pub(crate) const KEPT: &str = ":kept";
 
-/// The ending of a writer's field.
+/// The ending of an owner in the field of a writer's hold.
 pub(crate) const WRITE: &str = ":write";
 
 #[cfg(test)]

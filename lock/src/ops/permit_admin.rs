@@ -13,12 +13,16 @@ use crate::ops::request::RequestId;
 use crate::ops::semaphore::tell;
 use crate::ops::value::{FromReply, Unexpected, Value};
 
+/// Counts the free and the taken permits.
 static COUNT: Script = script!("permits_count");
+/// Sets the number of all permits.
 static SET: Script = script!("permits_set");
+/// Sets the lease of a permit.
 static LEASE: Script = script!("permits_lease");
+/// Queries the lease of a permit.
 static LEASE_OF: Script = script!("permits_lease_of");
 
-/// Counts the free permits and the taken permits.
+/// Counts the free permits and the taken permits, and frees permits whose leases have ended.
 #[derive(Clone, Debug)]
 pub(crate) struct CountPermits {
     name: LockName,
@@ -26,6 +30,7 @@ pub(crate) struct CountPermits {
     channel: Arc<str>,
 }
 
+/// The numbers of free and taken permits; both zero without a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitCounts {
     pub(crate) free: i64,
@@ -46,6 +51,8 @@ impl CountPermits {
         Self { leases: name.permit_leases(), channel: name.semaphore_channel(), name }
     }
 
+    /// Frees permits whose leases have ended, and wakes waiters for the freed permits, in memory.
+    /// Returns the numbers of free and taken permits.
     fn count(&self, keyspace: &mut Keyspace) -> Result<[i64; 2], WrongType> {
         let (key, now) = (self.name.as_str(), keyspace.now().0);
         let value = keyspace.number(key)?;
@@ -92,6 +99,8 @@ impl SetPermits {
         Self { count: CountPermits::new(name), permits, request }
     }
 
+    /// Sets the number of all permits in memory, and wakes waiters if any permit is free. Returns
+    /// 1. The number of free permits may become negative.
     fn set(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let CountPermits { name, leases, channel } = &self.count;
         let value = keyspace.number(name.as_str())?;
@@ -147,6 +156,8 @@ impl UpdateLease {
         Self { leases: name.permit_leases(), id, lease, request }
     }
 
+    /// Sets the end of the permit's lease in memory. Returns 1, or 0 without effect if the permit
+    /// is not taken.
     fn update(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let (id, now) = (self.id.as_bytes(), keyspace.now().0);
         let taken = keyspace.sorted_set_score(&self.leases, id)?.is_some_and(|score| score > now);
@@ -195,6 +206,8 @@ impl LeaseOf {
         Self { leases: name.permit_leases(), id }
     }
 
+    /// Returns the rest of the permit's lease in milliseconds, -1 for an endless lease, or -2 if
+    /// the permit is not taken.
     fn left(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let now = keyspace.now().0;
         Ok(match keyspace.sorted_set_score(&self.leases, self.id.as_bytes())? {

@@ -13,13 +13,15 @@ use crate::ops::release::{Released, with_time};
 use crate::ops::semaphore::tell;
 use crate::ops::value::{FromReply, Unexpected, Value};
 
+/// Takes permits with ids.
 static ACQUIRE: Script = script!("permits_acquire");
+/// Releases permits by their ids.
 static RELEASE: Script = script!("permits_release");
 
 /// Redisson's score for an endless lease.
 pub(crate) const NEVER: i64 = 922_337_203_685_477;
 
-/// The permits of an operation, with all keys.
+/// The permits of an operation, with the keys of their semaphore.
 #[derive(Clone, Debug)]
 struct Permits {
     name: LockName,
@@ -42,12 +44,14 @@ impl Permits {
         }
     }
 
+    /// Returns the keys in the order of the scripts.
     fn keys(&self) -> Vec<&str> {
         let mut keys = vec![self.name.as_str(), &*self.leases, &*self.channel];
         keys.extend(self.request_keys.iter().map(|key| &**key));
         keys
     }
 
+    /// Returns `arguments` followed by the ids of the permits.
     fn with_ids<'a>(&'a self, mut arguments: Vec<Argument<'a>>) -> Vec<Argument<'a>> {
         arguments.extend(self.ids.iter().map(|id| Argument::Bytes(id.as_bytes())));
         arguments
@@ -62,6 +66,7 @@ pub(crate) struct AcquirePermits {
     lease: Option<Lease>,
 }
 
+/// The reply to an acquire of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitsAcquired {
     pub(crate) granted: bool,
@@ -88,6 +93,9 @@ impl AcquirePermits {
         Self { permits: Permits::new(name, ids), lease }
     }
 
+    /// Takes the permits in memory if enough are free, after freeing permits whose leases have
+    /// ended. A copy of an earlier request takes nothing again. Returns the numbers of the reply: 1
+    /// if granted or else 0, the permits left, and the milliseconds to wait or -1.
     fn acquire(&self, keyspace: &mut Keyspace) -> Result<[i64; 3], WrongType> {
         let Permits { name, leases, channel, ids, request_keys } = &self.permits;
         let (key, now) = (name.as_str(), keyspace.now().0);
@@ -170,8 +178,8 @@ pub(crate) struct ReleasePermits {
 }
 
 impl ReleasePermits {
-    /// The server remembers the release for `dedup_ttl`, for copies of the call `request` and of
-    /// the acquire. Zero if no such copy can be on its way.
+    /// Makes the request. The server remembers the release for `dedup_ttl`, for copies of the call
+    /// `request` and of the acquire. Zero if no such copy can be on its way.
     pub(crate) fn new(
         name: LockName,
         ids: Vec<PermitId>,
@@ -182,6 +190,9 @@ impl ReleasePermits {
         Self { permits: Permits::new(name, ids), request, dedup_ttl }
     }
 
+    /// Frees the permits in memory, and wakes waiters. Returns 1; 2 if the lease of some permit had
+    /// ended before; or 0, without a freed permit, if any is missing. A copy gets the remembered
+    /// answer.
     fn release(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let Permits { name, leases, channel, ids, request_keys } = &self.permits;
         let (key, now) = (name.as_str(), keyspace.now().0);
@@ -246,7 +257,8 @@ impl Operation for ReleasePermits {
     }
 }
 
-/// Prolongs the lease of a permit, as a renewal does. Returns the script's answer.
+/// Prolongs the lease of a permit in memory, as a renewal does. Returns 1; 0 if the permit is not
+/// taken; or -1 if the key has another type.
 pub(crate) fn renew_permit(
     keyspace: &mut Keyspace,
     name: &LockName,
@@ -264,6 +276,7 @@ pub(crate) fn renew_permit(
     }
 }
 
+/// Returns a lease in milliseconds as an argument, or -1 for an endless lease.
 pub(crate) fn lease_argument(lease: Option<Lease>) -> Argument<'static> {
     Argument::Number(lease.map_or(-1, Lease::millis_i64))
 }

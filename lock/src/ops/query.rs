@@ -7,7 +7,7 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// Whether the lock is held by any owner.
+/// Queries whether any owner holds the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Exists(pub(crate) LockName);
 
@@ -23,8 +23,8 @@ impl Operation for Exists {
     }
 }
 
-/// The remaining lease of the lock: `None` if the lock is free, `Duration::MAX` if the key has no
-/// expiry.
+/// Queries the remaining lease of the lock: `None` if the lock is free, `Duration::MAX` if the key
+/// has no expiry.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeToLive(pub(crate) LockName);
 
@@ -40,7 +40,7 @@ impl Operation for TimeToLive {
     }
 }
 
-/// Lists some of a server's keys matching a pattern, without keys unusable as names.
+/// Lists a page of a server's keys matching a pattern, without keys unusable as names.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     /// Where the last page ended; `0` at first.
@@ -57,12 +57,13 @@ pub(crate) struct ScannedPage {
     pub(crate) keys: Vec<String>,
 }
 
-/// About how many keys the server inspects for a page.
+/// The approximate number of keys that the server inspects for a page.
 const PAGE: i64 = 250;
 
-/// The most bytes of all names of a page: half of the largest reply.
+/// The maximum length of all names of a page, in bytes: half of the largest reply.
 const LARGEST_PAGE: i64 = 512 * 1024;
 
+/// Lists a page of keys.
 static SCAN: Script = script!("scan");
 
 impl Operation for Scan {
@@ -105,10 +106,10 @@ impl FromReply for ScannedPage {
     }
 }
 
-/// The index of the last character read of a number.
+/// The index of the last character that is read of a number.
 const LONGEST_NUMBER: i64 = 31;
 
-/// The number under a key, zero without the key: free permits, or a latch's count.
+/// Queries the number under a key, zero without the key: free permits, or a latch's count.
 #[derive(Clone, Debug)]
 pub(crate) struct Number(pub(crate) LockName);
 

@@ -23,9 +23,12 @@ pub(crate) struct ReadAcquire {
     pub(crate) under: Option<Owner>,
 }
 
+/// Acquires the read lock of a read-write lock.
 static ACQUIRE: Script = script!("read_acquire");
 
 impl ReadAcquire {
+    /// Returns whether a reader may enter: the lock is free, readers hold the lock, or the writer
+    /// is the reader's own holder.
     fn is_open(&self, keyspace: &mut Keyspace, owner: &str) -> Result<bool, WrongType> {
         let key = self.name.as_str();
         let Some(mode) = keyspace.hash_get(key, MODE)? else {
@@ -82,7 +85,7 @@ impl Operation for ReadAcquire {
     }
 }
 
-/// Releases a reader.
+/// Ends a reader's hold with all its levels. Wakes the waiters if no other reader is left.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadRelease {
     name: LockName,
@@ -90,13 +93,14 @@ pub(crate) struct ReadRelease {
     owner: Owner,
 }
 
+/// Ends a reader's hold.
 static RELEASE: Script = script!("read_release");
 
-/// The most by which the lock's time to live may exceed the longest level's, in milliseconds.
+/// The maximum by which the lock's time to live may exceed the longest level's, in milliseconds.
 const MAX_TTL_EXCESS_MILLIS: i64 = 50;
 
-/// How many fields a release inspects first, with the mode's: enough for every lock with few
-/// readers.
+/// The number of fields that a release inspects first, including the field of the mode: enough for
+/// every lock with few readers.
 const FEW: u8 = 10;
 
 impl ReadRelease {
@@ -104,7 +108,8 @@ impl ReadRelease {
         Self { channel: name.read_write_channel(), name, owner }
     }
 
-    /// Whether any reader is left. Adapts the lock's time to live to the longest of the levels.
+    /// Returns whether any reader or writer is left. Adapts the lock's time to live to the longest
+    /// of the readers' levels.
     fn others_are_left(&self, keyspace: &mut Keyspace) -> bool {
         let key = self.name.as_str();
         let mut fields = keyspace.fields(key);
@@ -127,8 +132,8 @@ impl ReadRelease {
         longest > 0
     }
 
-    /// The longest time to live of these fields' levels, zero if there is none. Removes readers
-    /// without a level: they are dead.
+    /// Returns the longest time to live of the levels of these fields, zero if there is no level.
+    /// Removes readers without a level, which are dead.
     fn longest_of(&self, keyspace: &mut Keyspace, fields: Vec<(String, String)>) -> i64 {
         let mut longest = 0;
         for (field, count) in fields {

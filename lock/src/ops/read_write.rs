@@ -12,7 +12,7 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::Value;
 
-/// The field with the mode.
+/// The field of a lock's hash with the mode.
 pub(crate) const MODE: &str = "mode";
 
 /// Whether a lock is held by readers or by a writer.
@@ -23,6 +23,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
+    /// Returns the value of the field [`MODE`].
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -31,7 +32,7 @@ impl Mode {
     }
 }
 
-/// The key of a level of a reader's nesting, counted from 1, as named by Redisson.
+/// Returns the key of a level of a reader's nesting, counted from 1, as named by Redisson.
 pub(crate) fn level(name: &LockName, field: &str, number: u64) -> Arc<str> {
     name.suffixed(&format!("{field}:rwlock_timeout:{number}"))
 }
@@ -39,19 +40,19 @@ pub(crate) fn level(name: &LockName, field: &str, number: u64) -> Arc<str> {
 /// The value of a level's key.
 pub(crate) const LEVEL: u64 = 1;
 
-/// The number of levels of a field; zero if `count` is not a number.
+/// Returns the number of levels of a field with the value `count`; zero if `count` is not a number.
 pub(crate) fn levels(count: &str) -> u64 {
     count.parse().unwrap_or(0)
 }
 
-/// Extends a level's time to live to `millis`, and creates a missing level.
+/// Extends a level's time to live to `millis` in memory, and creates a missing level.
 pub(crate) fn prolong_level(keyspace: &mut Keyspace, key: &str, millis: i64) {
     let millis = keyspace.time_to_live(key).max(millis);
     keyspace.text_set(key, LEVEL);
     keyspace.expire(key, millis);
 }
 
-/// The longest time to live of all levels, zero if there is none.
+/// Returns the longest time to live of all readers' levels, zero if there is none.
 pub(crate) fn longest_level(keyspace: &mut Keyspace, name: &LockName) -> i64 {
     let mut longest = 0;
     for (field, count) in keyspace.fields(name.as_str()) {
@@ -62,7 +63,8 @@ pub(crate) fn longest_level(keyspace: &mut Keyspace, name: &LockName) -> i64 {
     longest
 }
 
-/// Prolongs a reader's hold, as a renewal does. Returns the script's answer.
+/// Prolongs a reader's hold with all its levels in memory, as a renewal does. Returns 1; 0 without
+/// the key; or -1 if the key has no such reader.
 pub(crate) fn renew_reader(
     keyspace: &mut Keyspace,
     name: &LockName,
@@ -84,13 +86,15 @@ pub(crate) fn renew_reader(
     }
 }
 
-/// Whether the lock is held in this mode.
+/// Queries whether the lock is held in this mode. A lock held by a writer may be held in both
+/// modes.
 #[derive(Clone, Debug)]
 pub(crate) struct IsLockedIn {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
 }
 
+/// Queries whether a read-write lock is held in a mode.
 static IS_LOCKED: Script = script!("read_write_is_locked");
 
 impl Operation for IsLockedIn {

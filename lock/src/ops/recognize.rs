@@ -11,10 +11,11 @@ use crate::ops::operation::{KEPT, WRITE};
 use crate::ops::read_write::MODE;
 use crate::ops::value::Value;
 
-/// The most inspected and returned owners of a lock, and waiters of a queue: a reply is bounded.
+/// The maximum number of inspected and returned owners of a lock, and waiters of a queue: a reply
+/// is bounded.
 pub(crate) const MOST: usize = 1000;
 
-/// The longest field, simple lock and waiter, in bytes.
+/// The maximum length of a field, a simple lock's text and a waiter, in bytes.
 pub(crate) const LONGEST: usize = 128;
 
 /// The content of a key.
@@ -38,7 +39,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// The scripts' word for this content.
+    /// Returns the scripts' word for this content.
     pub(crate) fn word(&self) -> &str {
         match self {
             Self::Nothing => "none",
@@ -49,12 +50,12 @@ impl Content {
         }
     }
 
-    /// The reply of a script refusing a key with this content.
+    /// Returns the reply of a script that refuses a key with this content.
     pub(crate) fn refusal(&self) -> Value {
         Value::Refusal { code: "WRONGTYPE".to_owned(), message: format!("{HOLDS}{}", self.word()) }
     }
 
-    /// A description for messages.
+    /// Returns a description for messages.
     pub(crate) fn described(&self) -> String {
         described(self.word())
     }
@@ -63,7 +64,7 @@ impl Content {
 /// The beginning of the message of a refusal.
 const HOLDS: &str = "holds ";
 
-/// Describes the content of the key, by the message of a refusal.
+/// Returns a description of the key's content, from the message of a refusal.
 pub(crate) fn found_in(message: &str) -> String {
     match message.strip_prefix(HOLDS) {
         Some(word) => described(word),
@@ -71,6 +72,7 @@ pub(crate) fn found_in(message: &str) -> String {
     }
 }
 
+/// Returns a description of the content for which the scripts have this word.
 fn described(word: &str) -> String {
     match word {
         "none" => "nothing".to_owned(),
@@ -101,6 +103,7 @@ pub(crate) fn recognize(keyspace: &mut Keyspace, key: &str) -> Content {
     found.unwrap_or_else(|| Content::Other(kind.to_owned()))
 }
 
+/// Returns the owners of a lock stored as a hash; `None` if the hash is not a lock.
 fn owners_of(keyspace: &mut Keyspace, key: &str) -> Option<Content> {
     let lives = keyspace.time_to_live(key) >= 0;
     let mut fields = keyspace.fields(key);
@@ -122,7 +125,7 @@ fn owners_of(keyspace: &mut Keyspace, key: &str) -> Option<Content> {
     Some(Content::Owners { mode, owners: fields.into_iter().map(counted).collect(), count })
 }
 
-/// Whether a text is `UUID:NUMBER`, perhaps with the ending of a writer or of a kept hold.
+/// Returns whether a text is `UUID:NUMBER`, perhaps with the ending of a writer or of a kept hold.
 pub(crate) fn is_owner(text: &str) -> bool {
     /// The places of a UUID's hyphens.
     const HYPHENS: [usize; 4] = [8, 13, 18, 23];
@@ -135,14 +138,17 @@ pub(crate) fn is_owner(text: &str) -> bool {
     client.len() == 36 && client.bytes().enumerate().all(is_right) && is_digits(number)
 }
 
+/// Returns whether a text is a hold count: at most ten digits, the first not zero.
 fn is_count(text: &str) -> bool {
     text.len() <= 10 && is_digits(text) && !text.starts_with('0')
 }
 
+/// Returns whether a text is a whole number, perhaps negative.
 fn is_number(text: &str) -> bool {
     is_digits(text.strip_prefix('-').unwrap_or(text))
 }
 
+/// Returns whether a text has digits only, and at least one.
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }

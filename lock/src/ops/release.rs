@@ -31,6 +31,7 @@ enum PublishTo {
     ReadWrite(Arc<str>),
 }
 
+/// The reply to a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     pub(crate) found: Found,
@@ -56,7 +57,7 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// The finding for a hold in a release of many.
+    /// Decodes the finding for one hold of a release of many; `None` for an unknown number.
     fn of_one(value: &Value) -> Option<Self> {
         match value {
             Value::Integer(1) => Some(Self::Own),
@@ -66,18 +67,19 @@ impl Found {
         }
     }
 
-    /// Whether the release ended a hold, or gave permits back.
+    /// Returns whether the release ended a hold, or gave permits back.
     pub(crate) fn is_released(self) -> bool {
         matches!(self, Self::Own | Self::Expired)
     }
 }
 
 impl Released {
+    /// Makes a reply without a number of receivers and without a finding for each hold.
     pub(crate) fn new(found: Found, at: ServerTime) -> Self {
         Self { found, each: Vec::new(), at, receivers: None }
     }
 
-    /// The result for the hold at `index`, if the reply has a result for each hold.
+    /// Returns the result for the hold at `index`; `None` if the reply has no result for each hold.
     pub(crate) fn of_one(&self, index: usize) -> Option<Self> {
         let found = self.each.get(index)?;
         Some(Self::new(*found, self.at))
@@ -113,17 +115,18 @@ impl FromReply for Released {
     }
 }
 
-/// The reply in memory of a release without a number of receivers: the answer and the time.
+/// Makes a reply to a release in memory, without a number of receivers: the answer and the time.
 pub(crate) fn with_time(answer: i64, keyspace: &Keyspace) -> Value {
     Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
 }
 
-/// The answer to an owner without a hold: -1 if another owner has a hold, else 0.
+/// Returns the answer to an owner without a hold: -1 if the key exists, so another owner has a
+/// hold, else 0.
 pub(crate) fn other_or_nothing(keyspace: &mut Keyspace, key: &str) -> i64 {
     -i64::from(keyspace.exists(key))
 }
 
-/// The server's time in the reply to a release of any kind.
+/// Returns the server's time in the reply to a release of any kind; `None` for any other reply.
 pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
     let with_receivers = || value.as_integers().map(|[_, now, _]| ServerTime(now));
     let of_many = || match value {
@@ -137,11 +140,15 @@ pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
     alone.or_else(with_receivers).or_else(of_many)
 }
 
+/// Releases a lock stored as a hash.
 static COUNTED: Script = script!("release");
+/// Releases a lock stored as a text.
 static TEXT: Script = script!("simple_release");
+/// Releases the write lock of a read-write lock.
 static WRITER: Script = script!("write_release");
 
 impl ReleaseHold {
+    /// Makes a release that publishes a message if waiters of this layout are subscribed.
     pub(crate) fn new(layout: Layout, name: LockName, owner: Owner) -> Self {
         let message = match layout {
             Layout::Text => PublishTo::None,
@@ -151,12 +158,13 @@ impl ReleaseHold {
         Self { layout, name, message, owner }
     }
 
-    /// A release without a message.
+    /// Makes a release of a counted hold without a message, for a lock whose waiters poll.
     pub(crate) fn without_message(name: LockName, owner: Owner) -> Self {
         Self { layout: Layout::Counted, name, message: PublishTo::None, owner }
     }
 
-    /// Ends a writer's hold. The writer's own readers may be left.
+    /// Ends a writer's hold in memory, and leaves the lock to the writer's own readers if any are
+    /// left.
     fn end_writer(&self, keyspace: &mut Keyspace, field: &str) -> Result<(), WrongType> {
         let key = self.name.as_str();
         keyspace.hash_delete(key, field)?;

@@ -9,12 +9,13 @@ use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, scri
 use crate::ops::release::{Released, other_or_nothing};
 use crate::ops::value::Value;
 
-/// The holds of plain locks to end in a single script.
+/// Ends holds of plain locks in a single script.
 #[derive(Clone, Debug)]
 pub(crate) struct ReleaseMany {
     pub(crate) holds: Vec<(LockName, Owner)>,
 }
 
+/// Releases several locks stored as hashes.
 static MANY: Script = script!("release_many");
 
 impl Operation for ReleaseMany {

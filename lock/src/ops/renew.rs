@@ -15,12 +15,12 @@ use crate::ops::read_write::renew_reader;
 use crate::ops::release::other_or_nothing;
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
-/// The holds to renew in a single script, all of the same layout.
+/// Renews holds in a single script, all of the same layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Renew {
     layout: Layout,
     renewals: Vec<Renewal>,
-    /// The keys of permits' leases. Locks have the name as the key.
+    /// The keys of permits' leases; empty for locks, whose names are the keys.
     leases: Vec<Arc<str>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Renewal {
     pub(crate) lease: Lease,
 }
 
-/// The server's reply to a renewal.
+/// The server's reply to a [`Renew`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Renewals {
     /// The server's time of the renewal.
@@ -44,7 +44,7 @@ pub(crate) struct Renewals {
     pub(crate) answers: Vec<Renewed>,
 }
 
-/// The result for a hold.
+/// The server's answer for one renewed hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewed {
     Prolonged,
@@ -53,7 +53,7 @@ pub(crate) enum Renewed {
 }
 
 impl Renewed {
-    /// How the hold was lost; `None` if the hold was prolonged.
+    /// Returns how the hold was lost; `None` if the hold was prolonged.
     pub(crate) fn loss(self) -> Option<LostReason> {
         match self {
             Self::Prolonged => None,
@@ -98,9 +98,13 @@ impl FromReply for Renewals {
     }
 }
 
+/// Renews holds stored as fields of a hash, without levels.
 static COUNTED: Script = script!("renew");
+/// Renews holds stored as a text.
 static TEXT: Script = script!("simple_renew");
+/// Renews readers' holds with their levels.
 static READERS: Script = script!("renew_readers");
+/// Renews permits.
 static PERMITS: Script = script!("permits_renew");
 
 impl Renew {

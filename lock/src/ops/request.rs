@@ -37,12 +37,13 @@ pub(crate) struct RequestSequences {
     in_use: [AtomicU64; WORDS],
 }
 
-/// The number of words, each with 64 sequences. A client with more calls in progress gives each
-/// further call a key of its own.
+/// The number of words in [`RequestSequences`], each with 64 sequences. A client with more calls in
+/// progress gives each further call a key of its own.
 const WORDS: usize = 16;
 
 impl RequestSequences {
-    /// Begins a call of `client` on `name`. The server forgets the call after `dedup_ttl`.
+    /// Begins a call of `client` on `name`, in a free sequence if there is one. The server forgets
+    /// the call after `dedup_ttl`.
     pub(crate) fn begin(
         self: &Arc<Self>,
         client: &ClientId,
@@ -59,7 +60,7 @@ impl RequestSequences {
     }
 
     /// Takes the lowest free sequence, so a client with few calls in progress uses few sequences.
-    /// `None` if all are in use.
+    /// `None` if all sequences are in use.
     fn take(&self) -> Option<u64> {
         for (word, first) in self.in_use.iter().zip((0..).step_by(64)) {
             let mut in_use = word.load(Ordering::Relaxed);
@@ -80,6 +81,7 @@ impl RequestSequences {
         None
     }
 
+    /// Frees a sequence for the next call.
     fn give_back(&self, sequence: u64) {
         if let Some(word) = usize::try_from(sequence / 64).ok().and_then(|at| self.in_use.get(at)) {
             word.fetch_and(!(1 << (sequence % 64)), Ordering::Release);
@@ -109,8 +111,8 @@ impl Drop for TakenSequence {
     }
 }
 
-/// A call, over all attempts and until the rollback is done. The sequence is in use until the last
-/// clone is dropped.
+/// The identity of a call, over all attempts and until the rollback is done. The sequence is in use
+/// until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId {
     /// The key of the sequence.
@@ -139,26 +141,28 @@ impl RequestId {
         Self { key, owner, dedup_ttl: millis(dedup_ttl), _sequence: None }
     }
 
+    /// Returns the key of the call's sequence, under which the server remembers the reply.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
-    /// A name for this call alone.
+    /// Returns an owner that is unique to this call.
     pub(crate) fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// The number of the call in the sequence.
+    /// Returns the number of the call in the sequence, as an argument.
     pub(crate) fn number(&self) -> Argument<'static> {
         Argument::Number(i64::try_from(self.owner.number()).unwrap_or(i64::MAX))
     }
 
-    /// How long the server remembers the call, unless the next call of the sequence arrives before.
+    /// Returns how long the server remembers the call, as an argument in milliseconds. The next
+    /// call of the sequence ends the memory before.
     pub(crate) fn dedup_ttl(&self) -> Argument<'static> {
         Argument::Number(self.dedup_ttl)
     }
 
-    /// The memory of the sequence in a keyspace.
+    /// Reads the memory of the call's sequence in a keyspace.
     pub(crate) fn remembered(&self, keyspace: &mut Keyspace) -> Result<Remembered, WrongType> {
         let text = keyspace.text_get(&self.key)?.unwrap_or_default();
         let parsed = text.split_once(' ').and_then(|(last, reply)| {
@@ -172,13 +176,14 @@ impl RequestId {
         })
     }
 
+    /// Stores the reply to the call in a keyspace, in place of the sequence's earlier memory.
     pub(crate) fn remember(&self, keyspace: &mut Keyspace, reply: i64) {
         let text = format!("{} {reply}", self.owner.number());
         keyspace.text_set_for(&self.key, text, self.dedup_ttl);
     }
 
     /// Applies `change` in memory and remembers the reply. A copy changes nothing and gets the
-    /// remembered reply, or late after a later call.
+    /// remembered reply, or a `LATE` reply after a later call.
     pub(crate) fn once(
         &self,
         keyspace: &mut Keyspace,
@@ -196,6 +201,7 @@ impl RequestId {
     }
 }
 
+/// Returns whole milliseconds of `duration`; saturates.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

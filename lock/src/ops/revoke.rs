@@ -22,7 +22,7 @@ pub(crate) struct Revoke {
     message: String,
 }
 
-/// The content of a message.
+/// A request to release a lock, as the content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RevocationRequest<'a> {
     pub(crate) name: LockName,
@@ -30,9 +30,12 @@ pub(crate) struct RevocationRequest<'a> {
     pub(crate) reason: Option<&'a str>,
 }
 
+/// Publishes a message on the channel of a client.
 static REVOKE: Script = script!("revoke");
 
 impl Revoke {
+    /// Makes the message that asks for the release of the lock `name`. Without a reason, only a
+    /// cached lock is released.
     pub(crate) fn new(channel: Arc<str>, name: &LockName, reason: Option<&str>) -> Self {
         let name = name.as_str();
         let message = match reason {
@@ -47,7 +50,7 @@ impl Revoke {
 pub(crate) const NAME_WAITS: &str = "waits";
 
 impl Revoke {
-    /// Asks a client to rewrite the record of long waits.
+    /// Makes the message that asks a client to write its long waits into its record again.
     pub(crate) fn name_waits(channel: Arc<str>) -> Self {
         Self { channel, message: NAME_WAITS.to_owned() }
     }

@@ -9,14 +9,20 @@ use crate::ops::release::{Released, with_time};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// Java counts permits with 32 bits.
+/// The maximum number of permits: Java counts permits with 32 bits.
 const MOST: i64 = i32::MAX as i64;
+/// The minimum number of permits, which may be negative.
 const LEAST: i64 = i32::MIN as i64;
 
+/// Takes permits.
 static ACQUIRE: Script = script!("semaphore_acquire");
+/// Undoes an acquire or a drain.
 static UNDO: Script = script!("semaphore_undo");
+/// Adds or removes permits.
 static ADD: Script = script!("semaphore_add");
+/// Creates a semaphore with permits.
 static SET: Script = script!("semaphore_set");
+/// Takes all permits left.
 static DRAIN: Script = script!("semaphore_drain");
 
 /// Takes permits, if there are enough.
@@ -27,7 +33,7 @@ pub(crate) struct TakePermits {
     pub(crate) request: RequestId,
 }
 
-/// The reply to an acquire.
+/// The reply to a [`TakePermits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) granted: bool,
@@ -76,6 +82,9 @@ impl Operation for TakePermits {
 }
 
 impl TakePermits {
+    /// Takes the permits in memory if enough are free. A copy with a remembered reply takes nothing
+    /// again, and is granted unless the call was undone. Returns 1 if granted or else 0, and the
+    /// permits left.
     fn take(
         &self,
         keyspace: &mut Keyspace,
@@ -112,6 +121,9 @@ impl UndoAcquire {
         Self { channel: name.semaphore_channel(), name, request }
     }
 
+    /// Gives back in memory the permits that the remembered call took, and wakes waiters. Remembers
+    /// zero taken permits, so a late copy takes nothing. Returns 1 if permits were given back, else
+    /// 0.
     fn undo(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let key = self.name.as_str();
         let taken = match self.request.remembered(keyspace)? {
@@ -153,6 +165,7 @@ pub(crate) struct AddPermits {
     name: LockName,
     channel: Arc<str>,
     permits: i64,
+    /// Whether a missing semaphore is not created.
     must_exist: bool,
     request: RequestId,
 }
@@ -179,11 +192,15 @@ impl FromReply for AddPermitsReply {
 }
 
 impl AddPermits {
-    /// With `must_exist`, a missing semaphore is not created.
+    /// Makes a request to add `permits`, or to remove permits if negative. With `must_exist`, a
+    /// missing semaphore is not created.
     pub(crate) fn new(name: LockName, permits: i64, must_exist: bool, request: RequestId) -> Self {
         Self { channel: name.semaphore_channel(), name, permits, must_exist, request }
     }
 
+    /// Adds the permits in memory, and wakes waiters if the number grows. Returns 1; 0 without the
+    /// semaphore if `must_exist`; or -1 if the sum is out of range. In the last two cases nothing
+    /// changes.
     fn add(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let value = keyspace.number(self.name.as_str())?;
         let sum = value.unwrap_or(0).saturating_add(self.permits);
@@ -263,11 +280,14 @@ pub(crate) struct TrySetPermits {
 }
 
 impl TrySetPermits {
-    /// The semaphore expires after `lives` milliseconds, unless `lives` is zero.
+    /// Makes a request to create a semaphore, which expires after `lives` milliseconds, unless
+    /// `lives` is zero.
     pub(crate) fn new(name: LockName, permits: u32, lives: u64, request: RequestId) -> Self {
         Self { channel: name.semaphore_channel(), name, permits, lives, request }
     }
 
+    /// Creates the semaphore in memory, and wakes waiters. Returns 1, or 0 without effect if the
+    /// semaphore exists.
     fn make(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let key = self.name.as_str();
         let made = keyspace.number(key)?.is_none();
@@ -307,7 +327,7 @@ impl Operation for TrySetPermits {
     }
 }
 
-/// Takes all permits left.
+/// Takes all permits left; a negative number of permits becomes zero.
 #[derive(Clone, Debug)]
 pub(crate) struct DrainPermits {
     pub(crate) name: LockName,
@@ -315,6 +335,8 @@ pub(crate) struct DrainPermits {
 }
 
 impl DrainPermits {
+    /// Sets the number of permits to zero in memory. Returns the number before, which may be
+    /// negative.
     fn drain(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let left = keyspace.number(self.name.as_str())?.unwrap_or(0);
         if left != 0 {
@@ -349,8 +371,8 @@ impl Operation for DrainPermits {
     }
 }
 
-/// Publishes the number of permits, if there are any: Redisson wakes as many waiters as the message
-/// says.
+/// Publishes the number of permits in memory, if positive. Redisson wakes as many waiters as the
+/// message says.
 pub(crate) fn tell(keyspace: &mut Keyspace, channel: &str, left: i64) {
     if left > 0 {
         keyspace.publish(channel, &left.to_string());

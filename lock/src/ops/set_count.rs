@@ -11,6 +11,7 @@ use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::read_write::{level, levels, prolong_level};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
+/// Writes the count of an existing hold, and prolongs the hold by the lease, if any.
 #[derive(Clone, Debug)]
 pub(crate) struct SetCount {
     pub(crate) name: LockName,
@@ -21,6 +22,7 @@ pub(crate) struct SetCount {
     pub(crate) layout: Layout,
 }
 
+/// The reply to a [`SetCount`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetCountReply {
     Written,
@@ -34,12 +36,14 @@ impl FromReply for SetCountReply {
     }
 }
 
+/// Writes the count of any hold but a reader's.
 static SCRIPT: Script = script!("set_count");
+/// Writes the count of a reader's hold, with its levels.
 static READER: Script = script!("read_set_count");
 
 impl SetCount {
-    /// Adapts the levels of a reader to the new count. `had` is the count before, and `lease` is
-    /// zero on the release of a nested guard.
+    /// Adapts the levels of a reader in memory to the new count. `had` is the count before, and
+    /// `lease` is zero on the release of a nested guard.
     fn set_levels(&self, keyspace: &mut Keyspace, owner: &str, had: &str, lease: i64) {
         let (had, count) = (levels(had), u64::from(self.count));
         let level = |number| level(&self.name, owner, number);

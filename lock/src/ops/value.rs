@@ -20,7 +20,7 @@ pub(crate) enum Value {
     },
 }
 
-/// A reply given by no version of the operation: another script's, or not from Redis.
+/// A reply that no version of the operation gives: the reply of another script, or not from Redis.
 #[derive(Clone, Debug)]
 pub(crate) struct Unexpected(pub(crate) Value);
 
@@ -29,7 +29,7 @@ pub(crate) trait FromReply: Sized {
     /// Decodes the reply. `LATE` and refusals are handled before.
     fn from_reply(value: Value) -> Result<Self, Unexpected>;
 
-    /// The server's time, if the reply has a time.
+    /// Returns the server's time in the reply; `None` if the reply has no time.
     fn server_time(_value: &Value) -> Option<ServerTime> {
         None
     }
@@ -83,20 +83,22 @@ impl FromReply for Option<Duration> {
     }
 }
 
-/// The first word of a script's reply after the not-after.
+/// The first word of a script's reply when the script ran after its not-after.
 const LATE: &str = "LATE";
 
-/// The first word of a script's reply when the server refused a message. The reason and the actual
-/// reply follow.
+/// The first word of a script's reply when the server refused the message to waiters. The reason
+/// and the actual reply follow.
 const UNTOLD: &str = "UNTOLD";
 
 impl Value {
-    /// The reply of a script arriving after the not-after, which did nothing. The sender corrects
-    /// its estimate of the clock by the server's time.
+    /// Makes the reply of a script that arrived after its not-after and did nothing. The sender
+    /// corrects its estimate of the clock by the server's time.
     pub(crate) fn late(now: ServerTime) -> Self {
         Self::Array(vec![Self::Text(LATE.to_owned()), Self::Integer(now.0)])
     }
 
+    /// Returns the server's time in a reply made by [`late`](Self::late); `None` for any other
+    /// reply.
     pub(crate) fn as_late(&self) -> Option<ServerTime> {
         match self {
             Self::Array(parts) => match parts.as_slice() {
@@ -119,7 +121,7 @@ impl Value {
         }
     }
 
-    /// The integers of an array of exactly `N` integers, else `None`.
+    /// Returns the integers of an array of exactly `N` integers; `None` for any other reply.
     pub(crate) fn as_integers<const N: usize>(&self) -> Option<[i64; N]> {
         let Self::Array(parts) = self else { return None };
         let mut integers = [0; N];
@@ -133,7 +135,7 @@ impl Value {
         Some(integers)
     }
 
-    /// The refusal of a request because key number `key`, counted from 1, has another type.
+    /// Makes the refusal of a request because key number `key`, counted from 1, has another type.
     pub(crate) fn wrong_type(key: usize) -> Self {
         Self::Refusal {
             code: "WRONGTYPE".to_owned(),
