@@ -41,8 +41,8 @@ use crate::store::retry::{Answer, CallError, RetryPolicy, map_failure};
 use crate::waits::registry::Recipient;
 use crate::watchdog::CancellableRelease;
 
-/// Acquires the lock for `holder`, or re-enters the holder's hold. `None` if the time is over
-/// before a grant. `core` must be `spec.core()`.
+/// Acquires the lock for `holder`, or re-enters the holder's hold. Returns `None` if the time is
+/// over before a grant. `core` must be `spec.core()`.
 pub(crate) fn acquire(
     core: &Arc<ClientCore>,
     spec: &LockSpec,
@@ -52,14 +52,15 @@ pub(crate) fn acquire(
     let _span = AcquireSpan::enter(|| spec.shown_name(), spec.kind);
     let acquired = acquire_since(core, spec, holder, wait, None);
     if let Ok(Some(_)) = acquired {
-        // The grant was counted when it arrived.
+        // The grant was counted on its arrival.
         return acquired;
     }
     count_not_acquired(core, spec, acquired.as_ref().err());
     acquired
 }
 
-/// Counts an acquire without a grant, and writes its trace event.
+/// Counts an acquire without a grant, and writes its trace event. `error` is `None` if the time was
+/// over.
 pub(crate) fn count_not_acquired(core: &ClientCore, spec: &LockSpec, error: Option<&Error>) {
     let end = AcquireEnd::without_grant(error);
     let counters = core.watchdog.context.counters.acquires();
@@ -67,10 +68,10 @@ pub(crate) fn count_not_acquired(core: &ClientCore, spec: &LockSpec, error: Opti
     tracing::not_acquired(|| spec.shown_name(), spec.kind, end, error);
 }
 
-/// One try for a missing member of a red lock held for `held_for`. `None` also if the member would
-/// be renewed beyond the longest hold, and while a release of the member's name is queued: an
-/// earlier hold there has to be released first, and the traces of one try have to be rolled back
-/// before the next try.
+/// Tries once to acquire a missing member of a red lock held for `held_for`. Returns `None` after a
+/// refusal, or without a request if the member's lease would exceed the longest hold, or while a
+/// release of the member's name is pending: an earlier hold there has to be released first, and the
+/// traces of one try have to be rolled back before the next try.
 pub(crate) fn acquire_missing(
     spec: &LockSpec,
     holder: &LocalHolder,
@@ -88,6 +89,8 @@ pub(crate) fn acquire_missing(
     acquire_since(&core, spec, holder, WaitSpec::ONE_TRY, Some(since))
 }
 
+/// Acquires as [`acquire`] does, but counts no failure. `held_since` is the start of the hold;
+/// `None` stands for the time of the granted request.
 fn acquire_since(
     core: &Arc<ClientCore>,
     spec: &LockSpec,
@@ -140,6 +143,8 @@ pub(crate) struct LockRequest<'a> {
 }
 
 impl<'a> LockRequest<'a> {
+    /// Reads the parameters from `spec`, and the time from the client's clock. Returns an error for
+    /// an invalid setting.
     pub(crate) fn new(
         core: &'a Arc<ClientCore>,
         spec: &'a LockSpec,
@@ -162,8 +167,8 @@ impl<'a> LockRequest<'a> {
         })
     }
 
-    /// Set if another thread may give its hold to the calling thread: the acquire waits for a
-    /// plain, watched lock, and not for a named owner.
+    /// Returns the calling thread as a recipient of hand-overs. Returns `None` if the lock is not
+    /// handed over or the hold would not be watched, and for a named owner.
     fn recipient(&self) -> Option<Recipient<'_>> {
         let thread = match *self.holder {
             LocalHolder::Thread(thread) => Some(thread),
@@ -175,8 +180,8 @@ impl<'a> LockRequest<'a> {
         may_be_given.then_some(Recipient { name: &self.name, thread, watchdog })
     }
 
-    /// A guard of a hold of this client: another guard of the holder's own hold, or the only guard
-    /// of a cached hold.
+    /// Returns a guard of a hold of this client: another guard of the holder's own hold, or the
+    /// only guard of a cached hold. Returns `None` if the acquire has to try at the server.
     fn reuse(&self) -> Result<Option<RawGuard>, Error> {
         let layout = self.spec.kind.layout();
         match self.core.holds.find_for(&self.name, self.holder, layout) {
@@ -186,7 +191,9 @@ impl<'a> LockRequest<'a> {
         }
     }
 
-    /// Another guard of the holder's own hold. `None` if the hold is lost.
+    /// Adds a guard to the holder's own hold, sends the new count, and returns the guard. Returns
+    /// `None` if the hold is lost or being released, or if the acquire is to wait for the own hold
+    /// as for any hold.
     fn nest(&self, hold: &Arc<Hold>) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
         let now = core.now();
@@ -227,8 +234,8 @@ impl<'a> LockRequest<'a> {
         }
     }
 
-    /// The guard of a cached hold. `None` if this acquire may not have the hold. Then the hold is
-    /// released, as for another client.
+    /// Takes a cached hold for this acquire, and returns the guard. Sends nothing. If this acquire
+    /// may not have the hold, releases the hold, as for another client, and returns `None`.
     fn take_cached(&self, hold: Arc<Hold>) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
         if !core.waits.take_cached(&hold, self.recipient(), self.began) {
@@ -240,7 +247,8 @@ impl<'a> LockRequest<'a> {
         if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(Some(guard)) }
     }
 
-    /// Sends the count with another guard. `false` if the hold is lost.
+    /// Sends `count`, the number of guards, and extends the hold by the reply. Draws a token for a
+    /// fenced lock without a token. Returns `false` if the hold is lost, and reports the loss.
     ///
     /// The count is absolute: a command that is sent twice has the effect of one. Redisson needs a
     /// latch key and a third round trip instead.
@@ -284,8 +292,10 @@ impl<'a> LockRequest<'a> {
         Ok(true)
     }
 
-    /// The holder's own write hold, under which a reader gets in. The new hold has an owner of its
-    /// own: a late copy for an earlier read hold would end the new hold otherwise.
+    /// Returns the owner of the holder's own write hold, under which an acquire of a read hold gets
+    /// in; otherwise `None`. Returns [`Error::Upgrade`] if the holder reads and would write. The
+    /// read hold has an owner of its own: a late copy for an earlier read hold would end the new
+    /// hold otherwise.
     fn find_write_hold(&self) -> Result<Option<Owner>, Error> {
         let held = |layout| {
             let hold = self.core.holds.find(&self.name, self.holder, layout)?;
@@ -302,6 +312,8 @@ impl<'a> LockRequest<'a> {
         }
     }
 
+    /// Makes a guard for an already counted guard of `hold`, and sets the next user of the hold
+    /// after its last guard by the settings.
     fn guard(&self, hold: Arc<Hold>) -> RawGuard {
         let guard = RawGuard::new(Arc::clone(self.core), hold, self.lease.watched);
         guard.reused_by(match self.cache {
@@ -311,7 +323,8 @@ impl<'a> LockRequest<'a> {
         })
     }
 
-    /// Counts a grant at `now`, and writes its trace event.
+    /// Counts a grant at `now`, labels the hold for the count of its time, and writes the trace
+    /// event. `was_refused`: whether a try of the acquire was refused before.
     fn count_acquired(&self, hold: &Hold, now: Instant, was_refused: bool) {
         hold.set_metrics_label(self.metrics_label);
         let waited = now.saturating_duration_since(self.began);
@@ -335,7 +348,8 @@ impl<'a> LockRequest<'a> {
         tracing::not_acquired(|| self.spec.shown_name(), self.spec.kind, end, None);
     }
 
-    /// An error if the hold would be watched and no thread would renew the hold.
+    /// Returns [`Error::WatchdogGone`] if the hold would be watched and no thread would renew the
+    /// hold.
     pub(crate) fn check_watchdog(&self) -> Result<(), Error> {
         let gone = self.lease.watched && self.core.watchdog.is_dead(&self.name);
         if gone { Err(Error::WatchdogGone) } else { Ok(()) }
@@ -347,15 +361,17 @@ enum QueueState<'a> {
     Outside,
     /// The owner has sent a request, and no answer has arrived.
     Perhaps,
-    /// The owner is in the queue. A shutdown waits for this release.
+    /// The owner is in the queue. A shutdown waits for `release`. Dropping `release` cancels the
+    /// release, unless queued.
     Inside {
         #[expect(dead_code, reason = "dropped when the owner has left")]
         release: CancellableRelease<'a>,
     },
 }
 
-/// The progress of an acquire, over all tries. Dropping a `LockTry` without a guard leaves the
-/// queue on the server. If a copy of a try may still arrive there, a release is queued.
+/// The progress of an acquire, over all tries. Dropping a `LockTry` without a guard queues a
+/// release if the server may have a grant, or a place of the owner in its queue, or if a copy of a
+/// try may still arrive there.
 pub(crate) struct LockTry<'a> {
     request: &'a LockRequest<'a>,
     /// Set if a named owner acquires.
@@ -374,6 +390,8 @@ pub(crate) struct LockTry<'a> {
 }
 
 impl<'a> LockTry<'a> {
+    /// Prepares the first try, for a new owner. Sends nothing. Returns [`Error::Upgrade`] if the
+    /// holder reads and would write.
     pub(crate) fn new(
         request: &'a LockRequest<'a>,
         named: Option<&'a NamedAcquire<'a>>,
@@ -393,7 +411,8 @@ impl<'a> LockTry<'a> {
         })
     }
 
-    /// Waits until no other thread of the named owner tries, within the time of the call.
+    /// Waits until no other thread of the named owner tries, and begins the try of this thread.
+    /// Returns the error of a wait without an answer if the time of the call is over before.
     fn begin_try(
         &self,
         named: &'a NamedAcquire<'a>,
@@ -416,8 +435,9 @@ impl<'a> LockTry<'a> {
         }
     }
 
-    /// Sends the acquire until the server answers, and records the call's possible traces there.
-    /// After a grant the hold answers for late copies. Otherwise `Drop` rolls back their effect.
+    /// Sends the acquire `now` until the server answers, and notes the call's possible traces on
+    /// the server. After a grant the hold has the deadline of late copies. Otherwise `Drop` rolls
+    /// back the effect of late copies.
     fn call(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<Answer<Acquired>, Error> {
         let LockRequest { core, wait, lease, .. } = self.request;
         let write_hold = self.enclosing_write_hold.as_ref();
@@ -441,7 +461,7 @@ impl<'a> LockTry<'a> {
         map_failure(result, &acquire, &self.id.name)
     }
 
-    /// Notes the possible traces on the server of a call within `policy`.
+    /// Notes the possible traces on the server of a call within `policy` with this `result`.
     pub(crate) fn note_result<R>(
         &mut self,
         policy: &RetryPolicy<'_>,
@@ -453,18 +473,20 @@ impl<'a> LockTry<'a> {
         self.traces.note_result(due, result);
     }
 
-    /// The server has granted the lock. Unless [`granted`](Self::granted) follows, the grant is
-    /// rolled back.
+    /// Notes that the server has granted the lock. Dropping this value rolls the grant back, unless
+    /// [`granted`](Self::granted) follows.
     pub(crate) fn expect_roll_back(&mut self) {
         self.traces.expect_roll_back();
     }
 
-    /// The requested name and owner.
+    /// Returns the name and the owner of the requested hold.
     pub(crate) fn hold(&self) -> (LockName, Owner) {
         (self.id.name.clone(), self.id.owner.clone())
     }
 
-    /// Counts a refusal. Returns how long to sleep; `None` if unknown.
+    /// Counts a refusal, and notes that a queued owner is in the queue on the server. Returns how
+    /// long to sleep: for `busy`, or in polled mode for the pause of the backoff if shorter. `None`
+    /// if unknown.
     fn refused(&mut self, busy: Option<Duration>) -> Option<Duration> {
         let refusals = self.refusals;
         self.refusals = refusals.saturating_add(1);
@@ -480,7 +502,9 @@ impl<'a> LockTry<'a> {
         Some(busy.map_or(pause, |busy| busy.min(pause)))
     }
 
-    /// Makes the hold and the guard, and gives the hold to the registry and the watchdog.
+    /// Makes the hold and the guard, and gives the hold to the registry and the watchdog. If the
+    /// lease was over before the answer, releases the hold and returns [`Error::Lost`]. Returns
+    /// [`Error::Shutdown`] after a shutdown.
     pub(crate) fn granted(
         &mut self,
         sent_at: Instant,
@@ -527,8 +551,9 @@ impl<'a> LockTry<'a> {
         Err(Error::Lost { name: request.name.shown(), reason: LostReason::Expired })
     }
 
-    /// The release of any traces of this owner on the server. The lease is at least the default,
-    /// after which a server drops a silent waiter from its queue.
+    /// Returns the release, not begun yet, of any traces of this owner on the server. The lease of
+    /// the release is at least the default, after which a server drops a silent waiter from its
+    /// queue.
     fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
         let lease = self.request.lease.lease.max(lease::DEFAULT);
         let releases = &self.request.core.watchdog.releases;
@@ -581,7 +606,7 @@ impl Try for LockTry<'_> {
             _ if lease.watched => WakeHint::Wait,
             _ => WakeHint::WaitFor(lease.lease.duration()),
         };
-        // 5. The hold. It is in the registry before the try ends.
+        // 5. The hold, which is in the registry before the try ends.
         self.granted(answer.sent_at, token).map(|guard| TryAnswer::Granted(guard, hint))
     }
 
@@ -604,12 +629,13 @@ impl Drop for LockTry<'_> {
     }
 }
 
-/// A reader cannot become a writer.
+/// The refusal of an acquire whose holder reads and would write: a reader cannot become a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Upgrade;
 
-/// The write hold under which an acquire of this kind reads, if its holder has one. `held` returns
-/// the holder's hold of a layout. An error if the holder reads and would write.
+/// Returns the write hold under which an acquire of this kind reads; `None` if the acquire does not
+/// read, or the holder does not write. `held` returns the holder's hold of a layout. Returns
+/// [`Upgrade`] if the holder reads and would write.
 pub(crate) fn enclosing_write_hold<T>(
     kind: Kind,
     held: impl Fn(Layout) -> Option<T>,

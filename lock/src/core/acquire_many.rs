@@ -18,13 +18,14 @@ pub(crate) enum ManyAcquired {
     /// The guards of the free locks, and the positions of the busy locks. With `all_or_none`,
     /// either all guards or a busy position.
     Answered { guards: Vec<(usize, RawGuard)>, busy: Vec<usize> },
-    /// The names are in several slots, or their slot is being moved. A server takes the names of
-    /// one slot in a request, and a single name during a move. Nothing ran.
+    /// The names are in several hash slots, or their slot is being moved, and nothing ran. A server
+    /// takes the names of one hash slot in a request, and a single name during a move.
     SeveralSlots,
 }
 
-/// Acquires plain locks with the same lease, none of which `holder` has, in a single request. The
-/// caller counts busy locks, as it may try them again.
+/// Acquires plain locks with the same lease, none of which `holder` has, in a single request. With
+/// `all_or_none`, the server grants all locks or none. The caller counts busy locks, as the caller
+/// may try the busy locks again.
 pub(crate) fn acquire_many(
     core: &Arc<ClientCore>,
     locks: &[&LockSpec],

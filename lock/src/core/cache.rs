@@ -28,7 +28,7 @@ use crate::store::retry::RetryPolicy;
 use crate::waits::registry::{Recipient, WaitRegistry};
 
 /// Caches `hold`, whose last guard is gone, until `time` after the first caching at most. Sends
-/// nothing. `false` if the hold is to be released.
+/// nothing. Returns `false` if the caller has to release the hold.
 pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool {
     // If the clock panics, the hold is released.
     let Some(now) = core.watchdog.context.catch_panic(|| core.now()) else { return false };
@@ -70,9 +70,9 @@ pub(crate) struct AskedHolder {
     at: Instant,
 }
 
-/// Notifies the holder's client, which may have cached the lock `name`, of this client's wish. One
-/// message for each hold, and again when a waiter polls: a message may be lost. `asked` is the
-/// acquire's last request.
+/// Sends one message to the client of `holder`, which may have cached the lock `name`: this client
+/// requests the lock. Sends nothing if this client is the holder, or if `asked`, the acquire's last
+/// request, was for the same hold and is recent. A lost message is repeated when a waiter polls.
 pub(crate) fn ask_holder(
     core: &ClientCore,
     name: &LockName,
@@ -92,7 +92,8 @@ pub(crate) fn ask_holder(
 
 impl WaitRegistry {
     /// Gives a cached hold to an acquire of this client, or releases the hold. `recipient` is the
-    /// acquire if it may have the hold. `false` if the hold was released.
+    /// acquire; `None` if the acquire may not have the hold. Returns `false` if the hold was
+    /// released.
     pub(crate) fn take_cached(
         &self,
         hold: &Arc<Hold>,
@@ -108,11 +109,12 @@ impl WaitRegistry {
         false
     }
 
-    /// Another client waits for a lock, or requests its release.
+    /// Handles a `request` of another client for a lock. Caches the name no more for a while,
+    /// releases a cached hold of the name, and passes a request with a reason to the guards.
     pub(crate) fn wanted(&self, request: &RevocationRequest<'_>, now: Instant) {
         self.holds.cache.set_wanted(&request.name, now);
         for hold in self.holds.of_name(&request.name) {
-            // A hold in use: its release goes to the server.
+            // A hold in use: the hold is not cached after its last guard.
             hold.set_wanted();
             self.release_cached(&hold, CacheEnd::Revoked);
             if let Some(reason) = request.reason {
@@ -121,6 +123,7 @@ impl WaitRegistry {
         }
     }
 
+    /// Has the watchdog release `hold`, if still cached, and count `end`.
     fn release_cached(&self, hold: &Arc<Hold>, end: CacheEnd) {
         if let Some(watchdog) = self.watchdog.get().and_then(Weak::upgrade) {
             watchdog.release_cached(hold, end);

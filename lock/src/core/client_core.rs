@@ -68,8 +68,8 @@ pub(crate) enum StartMode {
     Unconnected,
 }
 
-/// For how long the end of a client reads replies to the releases of dropped guards. Then these
-/// releases are queued.
+/// For how long a shutdown, or the drop of a client, reads the replies to unread releases. Then
+/// these releases are queued.
 const FINISH_UNREAD_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// One client.
@@ -89,7 +89,7 @@ pub(crate) struct ClientCore {
     timer: Option<Arc<Timer>>,
     /// The released holds whose keys stay on the server.
     kept: Mutex<KeptHolds>,
-    /// Locked by a shutdown until all its answers are here.
+    /// Locked by a shutdown until its releases are answered, or its time is over.
     shutting_down: TimedMutex,
     pub(crate) events: Arc<EventDispatcher>,
     pub(crate) wakers: Arc<WakerThread>,
@@ -222,7 +222,7 @@ impl ClientCore {
         self.home.is_current()
     }
 
-    /// An error in a child of a fork, or if the client was shut down.
+    /// Returns this client. Returns an error in a child of a fork, or if the client was shut down.
     pub(crate) fn running(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
         if !self.is_current() {
             Err(Error::Forked)
@@ -260,8 +260,9 @@ impl ClientCore {
         answer.map_err(|failure| failure.into_error_without_name("ping"))
     }
 
-    /// The run id of the server of `name`, which identifies a server under any address. `None` if
-    /// the server does not report its run id. Usually the id is known, and nothing is sent.
+    /// Returns the run id of the server of `name`, which identifies a server under any address,
+    /// within the wait. Returns `None` if the server does not report its run id. Usually the id is
+    /// known, and nothing is sent.
     pub(crate) fn run_id(
         &self,
         name: &LockName,
@@ -293,7 +294,8 @@ impl ClientCore {
         map_failure(self.call(operation), operation, name).map(|answer| answer.reply)
     }
 
-    /// As [`ask`](Self::ask), within the wait. [`Error::Cancelled`] if the wait is cancelled.
+    /// Sends `operation` as [`ask`](Self::ask) does, but within the wait. Returns
+    /// [`Error::Cancelled`] if the wait is cancelled.
     pub(crate) fn ask_within<O: Operation>(
         &self,
         operation: &O,
@@ -309,7 +311,7 @@ impl ClientCore {
             .map_err(|error| self.error_in(error, operation, name, wait))
     }
 
-    /// As [`call`](Self::call), within the wait.
+    /// Sends `operation` as [`call`](Self::call) does, but within the wait.
     pub(crate) fn call_in<O: Operation>(
         &self,
         operation: &O,
@@ -323,7 +325,8 @@ impl ClientCore {
         self.call_with_policy_at(now, operation, &policy)
     }
 
-    /// The user's error for `name` after a failed call [within the wait](Self::call_in).
+    /// Returns the user's error for `name` after a failed call [within the wait](Self::call_in): a
+    /// cancellation, a shutdown, or else the failure.
     pub(crate) fn error_in<O: Operation>(
         &self,
         error: CallError,
@@ -337,7 +340,8 @@ impl ClientCore {
         self.or_shut_down(error.failure.into_error(operation, name))
     }
 
-    /// As [`call`](Self::call), for `timeout` at most.
+    /// Sends `operation` as [`call`](Self::call) does, but for `timeout` at most, and as often as
+    /// `limit` allows.
     pub(crate) fn call_within<O: Operation>(
         &self,
         operation: &O,
@@ -371,6 +375,7 @@ impl ClientCore {
         answer
     }
 
+    /// Sends `operation` now, within the limits of `policy`.
     pub(crate) fn call_with_policy<O: Operation>(
         &self,
         operation: &O,
@@ -379,7 +384,7 @@ impl ClientCore {
         self.call_with_policy_at(self.now(), operation, policy)
     }
 
-    /// Sends `operation` within `policy`. `now` is a fresh reading of the clock.
+    /// Sends `operation` within the limits of `policy`. `now` is a fresh reading of the clock.
     pub(crate) fn call_with_policy_at<O: Operation>(
         &self,
         now: Instant,
@@ -392,8 +397,9 @@ impl ClientCore {
         answer
     }
 
-    /// The limits of a try from `now` on. The try is repeated until the end of the wait, its
-    /// cancellation or a shutdown, and for [`Settings::retry_timeout`] at most.
+    /// Returns the limits of a try from `now` on. The try is repeated, as `limit` allows, until the
+    /// end of the wait, its cancellation or a shutdown, and for [`Settings::retry_timeout`] at
+    /// most.
     pub(crate) fn policy_at<'a>(
         &'a self,
         now: Instant,
@@ -413,7 +419,7 @@ impl ClientCore {
         }
     }
 
-    /// An error if `hold` is over. The first caller to notice the end reports the loss.
+    /// Returns an error if `hold` is over. The first caller to notice the end reports the loss.
     pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         if hold.is_held(self.now()) {
             return Ok(());
@@ -423,7 +429,7 @@ impl ClientCore {
         Err(lost(hold, reason))
     }
 
-    /// How many callbacks, wakers and calls of a metrics recorder panicked.
+    /// Returns how many callbacks, wakers and calls of a metrics recorder panicked.
     pub(crate) fn foreign_panics(&self) -> u64 {
         #[cfg(feature = "metrics")]
         let of_recorder = self.publisher.panics();
@@ -432,7 +438,7 @@ impl ClientCore {
         self.events.panics() + self.wakers.panics() + of_recorder
     }
 
-    /// Notes a released hold whose key may stay.
+    /// Counts `hold`, whose release begins, among the kept holds, if its key stays on the server.
     pub(crate) fn note_kept(&self, hold: &Hold) {
         if let Some(until) = hold.kept_until() {
             self.kept.lock().add(self.now(), until);
@@ -499,7 +505,7 @@ impl ClientCore {
         (released, kept, unreleased.into_iter().map(|id| id.name).collect())
     }
 
-    /// The locks with a hold, or with an unacknowledged release.
+    /// Returns the locks with a hold, or with an unacknowledged release.
     fn unreleased(&self) -> Vec<LockName> {
         let held: Vec<ReleaseId> =
             self.holds.all().iter().map(|hold| ReleaseId::from(hold.id())).collect();
@@ -508,8 +514,8 @@ impl ClientCore {
         all.into_iter().map(|id| id.name).collect()
     }
 
-    /// [`Error::Shutdown`] if the client was shut down during the acquire, otherwise `error`.
-    /// Traces of the acquire are rolled back in any case.
+    /// Returns [`Error::Shutdown`] if the client was shut down during the acquire, otherwise
+    /// `error`. Traces of the acquire are rolled back in any case.
     pub(crate) fn or_shut_down(&self, error: Error) -> Error {
         if self.is_shut_down() { Error::Shutdown } else { error }
     }
@@ -559,7 +565,7 @@ impl Drop for ClientCore {
     }
 }
 
-/// The loss of `hold`, for its known reason or else for `reason`.
+/// Makes the error of the lost `hold`, with the known reason of the loss, or else with `reason`.
 pub(crate) fn lost(hold: &Hold, reason: LostReason) -> Error {
     Error::Lost { name: hold.name.shown(), reason: hold.lost_reason().unwrap_or(reason) }
 }

@@ -8,7 +8,7 @@
 //! so one search for each write is enough. A cycle counts when several searches have seen the
 //! cycle.
 //!
-//! A wait is stuck if a stuck thread holds the lock. A hold counts if a thread has it, as the
+//! A wait is stuck if a stuck thread holds the lock. A hold counts if a thread has the hold, as the
 //! thread cannot release the hold during the wait, and if the hold is renewed: any other hold ends
 //! by itself. Any thread may release a sendable guard, the hold of a named owner, or a permit, so
 //! these holds never count.
@@ -41,8 +41,7 @@ use crate::store::retry::{RetryLimit, RetryPolicy, map_failure};
 /// The longest time of one search. The searching thread is late for its own wait meanwhile.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// How many searches have to confirm a cycle before its report, and before a wait of the cycle
-/// ends: by then all its clients have reported the cycle.
+/// How many searches have to confirm a cycle before its report.
 ///
 /// A search confirms only if each record is newer than the record read by the search before. A
 /// client composes a record after the answer to the record before. So the record read by the third
@@ -50,9 +49,11 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// search before: all waits of the cycle existed at one instant, however late the records were. No
 /// clock and no delay takes part.
 const LOOKS_BEFORE_REPORT: u32 = 3;
+/// How many searches have to confirm a cycle before a wait of the cycle ends: by then all clients
+/// of the cycle have reported the cycle.
 const LOOKS_BEFORE_END: u32 = 5;
 
-/// The limits for a waiting thread.
+/// The largest numbers of clients and locks that a waiting thread reads.
 const MOST: MostRead = MostRead { clients: 64, locks: 256 };
 
 /// The largest numbers of clients and locks to read.
@@ -62,7 +63,7 @@ pub(crate) struct MostRead {
     pub(crate) locks: usize,
 }
 
-/// The searches of one client.
+/// The state of one client's searches for deadlocks.
 #[derive(Debug, Default)]
 pub(crate) struct DeadlockDetector {
     /// Locked by the searching thread.
@@ -146,7 +147,7 @@ pub(crate) fn look_for_deadlocks(
             }
             None => 0,
         };
-        // 3. All clients of the cycles write their records again, and search them.
+        // 3. All clients of the cycles write their records again, and search again.
         if confirmed >= LOOKS_BEFORE_REPORT {
             report(core, &look, &cycle, id, confirmed);
         }
@@ -177,7 +178,8 @@ pub(crate) fn look_for_deadlocks(
 }
 
 /// Reads the owners of the locks of `waits`, the waits of `clients` and of the owners' clients, and
-/// so on, and adds them to `look`. `None` if `policy` allows no further call.
+/// so on, and returns `look` with these. Beyond `most` the result is partial. Returns `None` if
+/// `policy` allows no further call.
 pub(crate) fn read<'a>(
     core: &ClientCore,
     mut look: Look,
@@ -237,6 +239,7 @@ pub(crate) fn read<'a>(
     }
 }
 
+/// Sends `operation` within `policy`, and returns the reply. An error names `name`.
 fn ask<O: Operation>(
     core: &ClientCore,
     operation: &O,
@@ -247,7 +250,7 @@ fn ask<O: Operation>(
     map_failure(answer, operation, name).map(|answer| answer.reply)
 }
 
-/// The owners of a lock.
+/// Returns the owners in the content of a lock's key, without released holds whose key stays.
 pub(crate) fn owners_of(content: Content) -> Vec<LockOwner> {
     match content {
         Content::Owners { mode, owners, .. } => {
@@ -269,7 +272,8 @@ pub(crate) fn owners_of(content: Content) -> Vec<LockOwner> {
     }
 }
 
-/// Whether the record of each client in a cycle was written since an earlier search.
+/// Whether the record of each client in a cycle was written between the searches `before` and
+/// `now`.
 pub(crate) fn is_written_anew(before: &Look, now: &Look, cycle: &[&WaitId]) -> bool {
     let written = |look: &Look, id: &WaitId| look.clients.get(&id.client).map(|(_, at)| *at);
     // The server's clock may have been set back.
@@ -285,7 +289,8 @@ pub(crate) fn has_same_holds(before: &Look, now: &Look, cycle: &[&WaitId]) -> bo
     })
 }
 
-/// The owners by which the thread of `next` blocks a wait.
+/// Returns the owners by which the thread of the wait `next` blocks the wait `id`: holders of the
+/// awaited lock that are holds of this thread.
 fn blocking_owners(graph: &WaitGraph, id: &WaitId, next: &WaitId) -> BTreeSet<String> {
     let (Some(wait), Some(next)) = (graph.waits.get(id), graph.waits.get(next)) else {
         return BTreeSet::new();
@@ -297,7 +302,8 @@ fn blocking_owners(graph: &WaitGraph, id: &WaitId, next: &WaitId) -> BTreeSet<St
     owners.map(|owner| owner.owner.clone()).filter(|owner| held.contains(owner)).collect()
 }
 
-/// Reports a cycle, once for this client. Ends the wait `own` if `own` is the victim.
+/// Reports a cycle, once for this client. A later call, after enough confirmations, ends the wait
+/// `own` if `own` is the victim. Does nothing if a wait of this client in the cycle has ended.
 fn report(core: &ClientCore, look: &Look, cycle: &[&WaitId], own: &WaitId, confirmed: u32) {
     let waits = &core.holds.long_waits;
     // A wait of this client that has ended since the search is in no cycle.
@@ -314,7 +320,8 @@ fn report(core: &ClientCore, look: &Look, cycle: &[&WaitId], own: &WaitId, confi
     }
 }
 
-/// A sentence: which thread of which client waits for which lock, which the next thread holds.
+/// Describes a cycle in a sentence: which thread of which client waits for which lock, which the
+/// next thread holds.
 pub(crate) fn describe(look: &Look, cycle: &[&WaitId]) -> String {
     // From the smallest wait on, so that all clients report the same text.
     let smallest = (0..cycle.len()).min_by_key(|at| cycle[*at]).unwrap_or(0);

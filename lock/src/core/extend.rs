@@ -57,7 +57,8 @@ pub(crate) struct Prolonged {
     pub(crate) losses: Vec<Option<LostReason>>,
 }
 
-/// Sends the renewal of the holds of `owners` for `lease` from now on.
+/// Sends one renewal of the holds of `owners` for `lease` from now on, and waits for the reply.
+/// Changes no hold of this process.
 pub(crate) fn prolong(
     core: &ClientCore,
     name: &LockName,

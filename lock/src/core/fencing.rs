@@ -7,7 +7,8 @@ use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
 use crate::ops::by_kind::HoldId;
 
-/// The token of `hold`: the hold's own token, or a token drawn by the server now.
+/// Returns the token of `hold`: the hold's own token, or a token drawn by the server now. If the
+/// server does not have the hold, reports the loss and returns [`Error::Lost`].
 pub(crate) fn token_of(core: &ClientCore, hold: &Arc<Hold>) -> Result<u64, Error> {
     core.check(hold)?;
     if let Some(token) = hold.token() {
@@ -22,7 +23,8 @@ pub(crate) fn token_of(core: &ClientCore, hold: &Arc<Hold>) -> Result<u64, Error
     Err(lost(hold, LostReason::Deleted))
 }
 
-/// Draws a token for a hold or a permit. `None` if the server does not have the hold.
+/// Draws a token from the server for a hold or a permit. Returns `None` if the server does not have
+/// the hold.
 pub(crate) fn draw(core: &ClientCore, hold: &HoldId) -> Result<Option<u64>, Error> {
     let answer = core.ask(&hold.draw_token(), &hold.name);
     answer.map_err(|error| core.or_shut_down(error))

@@ -13,7 +13,7 @@ pub(crate) struct KeptHolds(BinaryHeap<Reverse<Instant>>);
 const MAX_COUNTED: usize = 65_536;
 
 impl KeptHolds {
-    /// Counts a key that stays until `end`.
+    /// Counts a key that stays until `end`, unless `end` is over or the largest count is reached.
     pub(crate) fn add(&mut self, now: Instant, end: Instant) {
         self.remove_ended(now);
         if self.0.len() < MAX_COUNTED && now < end {
@@ -21,12 +21,13 @@ impl KeptHolds {
         }
     }
 
-    /// Returns how many keys are left.
+    /// Returns how many of the counted keys stay beyond `now`.
     pub(crate) fn count(&mut self, now: Instant) -> usize {
         self.remove_ended(now);
         self.0.len()
     }
 
+    /// Removes the ends that are over.
     fn remove_ended(&mut self, now: Instant) {
         while self.0.peek().is_some_and(|Reverse(end)| *end <= now) {
             self.0.pop();

@@ -50,17 +50,18 @@ pub struct LostFuture {
 }
 
 impl LostFuture {
+    /// Makes a future that waits for `end`, as one of the tasks of `end`.
     pub(crate) fn new(end: &Arc<AwaitedEnd>) -> Self {
         let task = end.join();
         Self { home: HomeProcess::new(), awaited: Some((Arc::clone(end), task)) }
     }
 
-    /// The future of a guard in the child of a fork.
+    /// Makes the future of a guard in the child of a fork, which is ready at once.
     pub(crate) fn forked() -> Self {
         Self { home: HomeProcess::new(), awaited: None }
     }
 
-    /// The future of `end`. `end` is `None` in the child of a fork.
+    /// Makes a future that waits for `end`. `end` is `None` in the child of a fork.
     pub(crate) fn of(end: Option<&Arc<AwaitedEnd>>) -> Self {
         end.map_or_else(Self::forked, Self::new)
     }

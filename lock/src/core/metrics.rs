@@ -72,12 +72,14 @@ pub(crate) struct MetricsPublisher {
     thread: ThreadId,
 }
 
+/// The part of a publisher shared with its thread.
 #[derive(Debug)]
 struct PublisherShared {
     state: Mutex<PublisherState>,
     panics: AtomicU64,
 }
 
+/// The requests of callers to the publishing thread.
 #[derive(Debug)]
 struct PublisherState {
     /// The thread's parker. `None` once the thread has ended: a manual clock waits for every
@@ -101,6 +103,8 @@ pub(crate) struct Sources {
 }
 
 impl MetricsPublisher {
+    /// Starts the thread that publishes the counts of `sources` once a second. Returns an error if
+    /// the thread cannot be started.
     pub(crate) fn start(sources: Sources, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let parker = Parker::new();
         // Returns at once. With this call, a manual clock knows the thread before the thread runs.
@@ -136,11 +140,14 @@ impl MetricsPublisher {
         self.call(timeout, true);
     }
 
-    /// How many calls of the recorder panicked.
+    /// Returns how many calls of the recorder panicked.
     pub(crate) fn panics(&self) -> u64 {
         self.shared.panics.load(Ordering::Relaxed)
     }
 
+    /// Requests a publication of the present counts, and waits for the publication, for `timeout`
+    /// at most. If `ends`, the thread then ends. Returns at once on the thread itself and after its
+    /// end.
     fn call(&self, timeout: Duration, ends: bool) {
         let (waiting, published) = bounded(0);
         {
@@ -158,6 +165,8 @@ impl MetricsPublisher {
 }
 
 impl PublisherShared {
+    /// Publishes the counts of `sources` once each [`PERIOD`] and at each request, until a request
+    /// ends the thread.
     fn run(&self, sources: &Sources, clock: &dyn Clock, parker: &Parker) {
         let mut published = Published::default();
         self.describe();
@@ -182,8 +191,8 @@ impl PublisherShared {
         state.waiting.clear();
     }
 
-    /// Reports the increments since the last publication to the recorder. An increment in a call
-    /// that panics is lost.
+    /// Reports the increments since the last publication to the recorder, and notes the counts in
+    /// `published`. If `ends`, gauges go back to zero. An increment in a call that panics is lost.
     fn publish(&self, published: &mut Published, sources: &Sources, ends: bool) {
         let mut now = Stats::default();
         sources.counters.fill(&mut now);
@@ -283,6 +292,8 @@ impl PublisherShared {
         }
     }
 
+    /// Reports the increments of the counts of one kind and label to the recorder, and notes the
+    /// counts in `published`.
     fn publish_series(&self, published: &mut PublishedSeries, series: &Series<'_>) {
         let Series { label, kind, counters } = *series;
         let kind = Label::from_static_parts("kind", kind.word());
@@ -324,7 +335,8 @@ impl PublisherShared {
         }
     }
 
-    /// Several clients share a gauge, so each client moves the gauge by its own changes.
+    /// Moves a gauge from `before` to `now`. Several clients share a gauge, so each client moves
+    /// the gauge by its own changes.
     #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and these are counts")]
     fn move_level(&self, name: &'static str, before: usize, now: usize) {
         if now > before {
@@ -334,6 +346,8 @@ impl PublisherShared {
         }
     }
 
+    /// Records the new values of `now` in the recorder's histogram, and notes the count of each
+    /// value in `before`.
     fn publish_values(
         &self,
         before: &mut BTreeMap<Duration, u64>,
@@ -349,7 +363,7 @@ impl PublisherShared {
         }
     }
 
-    /// Calls the recorder and returns, even after a panic of the recorder.
+    /// Calls `record`, which calls the recorder, and returns even after a panic, which is counted.
     fn contain(&self, record: impl FnOnce()) {
         if catch_panic(record).is_none() {
             // Relaxed: a plain sum.

@@ -58,10 +58,11 @@
 //!
 //! 1. `locks/guard.rs` has `unlock`; the drop of every guard is in `core/raw_guard.rs`.
 //! 2. `hand_over_or_begin` in `core/raw_guard.rs`: if possible, `hand_over` in `core/release.rs`
-//!    and `waits/hand_over.rs` give the hold to the first waiter, and nothing else happens. Otherwise `core/release.rs` counts the guard off the hold
-//!    (`hold/hold.rs`). After the last guard, the release enters the ledger
-//!    (`watchdog/shared_ledger.rs`, `ledger/ledger.rs`), and `watchdog/endings.rs` removes the
-//!    hold from the wheel and the registry. From here on `is_held` is false. Nothing was sent yet.
+//!    and `waits/hand_over.rs` give the hold to the first waiter, and nothing else happens.
+//!    Otherwise `core/release.rs` counts the guard off the hold (`hold/hold.rs`). After the last
+//!    guard, the release enters the ledger (`watchdog/shared_ledger.rs`, `ledger/ledger.rs`), and
+//!    `watchdog/endings.rs` removes the hold from the wheel and the registry. From here on
+//!    `is_held` is false. Nothing was sent yet.
 //! 3. `core/release.rs`: `unlock` sends the release by the steps 4 to 7 of an acquire. A drop does
 //!    not wait for the reply: `watchdog/settle.rs` sends the release through `Store::send_unread`,
 //!    and the thread that reads the reply leaves it in `store/unread.rs`.

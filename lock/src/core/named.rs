@@ -26,23 +26,26 @@ pub(crate) struct NamedObject {
 pub(crate) const DEDUP_MARGIN: Duration = Duration::from_secs(60);
 
 impl NamedObject {
+    /// Makes the object `name` under `prefix`. Sends nothing.
     pub(crate) fn new(core: Arc<ClientCore>, prefix: &Prefix, name: &str) -> Self {
         Self { core, name: prefix.name(name) }
     }
 
-    /// The same object. Each use is an error if its keys, by `derive`, collide with the keys of
-    /// another name of the client.
+    /// Registers the key that `derive` returns for the name. Each use of the object is an error if
+    /// the key is also the key of another name of the client.
     pub(crate) fn sharing(mut self, derive: fn(&LockName) -> Arc<str>) -> Self {
         self.name = self.name.and_then(|name| self.core.shared_keys.register(name, derive));
         self
     }
 
-    /// The client and the name. An error in a child of a fork, or if the client was shut down.
+    /// Returns the client and the name. Returns an error in a child of a fork, after a shutdown of
+    /// the client, or for an invalid name.
     pub(crate) fn current(&self) -> Result<(Arc<ClientCore>, LockName), Error> {
         Ok((self.core.running()?, self.name.clone()?))
     }
 
-    /// Sends the operation for the name and a new request id, until the server answers.
+    /// Sends the operation that `operation` makes for the name and a new request id, until the
+    /// server answers, and returns the reply.
     pub(crate) fn ask<O: Operation>(
         &self,
         operation: impl FnOnce(LockName, RequestId) -> O,
@@ -52,7 +55,8 @@ impl NamedObject {
         core.ask(&operation, &name)
     }
 
-    /// The number stored under the name; zero without a number.
+    /// Reads the number stored under the name; zero without a key. Returns [`Error::WrongType`] for
+    /// another text.
     pub(crate) fn number(&self) -> Result<i64, Error> {
         let (core, name) = self.current()?;
         let number = core.ask(&Number(name.clone()), &name)?;
@@ -60,13 +64,13 @@ impl NamedObject {
     }
 }
 
-/// The error of a text where a number is expected.
+/// Makes the error of a text where a number is expected.
 pub(crate) fn not_a_number(name: &LockName) -> Error {
     Error::WrongType { key: name.shown(), found: "a string that is not a number".to_owned() }
 }
 
-/// Waits for a grant of `attempt`, in the queue of `channel`, which other waiters of the name
-/// share. Counts the wait as an acquire of `kind`. `None` if the time is over.
+/// Waits for a grant of `attempt` in the queue of `channel`, which other waiters of the name share.
+/// Counts the wait as an acquire of `kind`. Returns `None` if the time is over.
 pub(crate) fn wait_for_grant<T: Try>(
     core: &ClientCore,
     kind: AcquireKind,
@@ -89,17 +93,19 @@ pub(crate) fn wait_for_grant<T: Try>(
     Ok(waited?.granted)
 }
 
-/// Begins a call whose answer the server retains.
+/// Begins a call of a request sequence on `name`, and returns its id. The server retains the
+/// answer, so a copy of the call counts once.
 pub(crate) fn begin_request(core: &ClientCore, name: &LockName) -> RequestId {
     core.requests.begin(&core.id, name, dedup_ttl(core))
 }
 
-/// How long the server retains the answer to a call.
+/// Returns how long the server retains the answer to a call of a request sequence.
 pub(crate) fn dedup_ttl(core: &ClientCore) -> Duration {
     core.settings.retry_timeout() * 2 + DEDUP_MARGIN
 }
 
-/// `count`, or an error: Java counts permits with 32 bits.
+/// Returns `count`, or an error if `count` exceeds 31 bits: Java counts permits with signed numbers
+/// of 32 bits.
 pub(crate) fn check_count(count: u32) -> Result<u32, Error> {
     if i32::try_from(count).is_ok() {
         return Ok(count);

@@ -66,6 +66,8 @@ struct Extras {
 }
 
 impl RawGuard {
+    /// Makes a guard that `hold` has counted already. `watched`: whether the watchdog renews the
+    /// hold for this guard, as counted too.
     pub(crate) fn new(core: Arc<ClientCore>, hold: Arc<Hold>, watched: bool) -> Self {
         let extras = OnceLock::new();
         let watched = AtomicBool::new(watched);
@@ -82,6 +84,8 @@ impl RawGuard {
         self.core.is_current() && self.hold.is_held(self.core.now())
     }
 
+    /// Returns [`Error::Lost`] if the hold is over, or in a child of a fork. The first caller to
+    /// notice the end reports the loss.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !self.core.is_current() {
             return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
@@ -96,13 +100,15 @@ impl RawGuard {
         self.hold.remaining(self.core.now())
     }
 
-    /// Extends the hold to `lease` from now on. A later end of the hold stays.
+    /// Extends the hold to `lease` from now on, and waits for the reply. A later end of the hold
+    /// stays.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.check()?;
         extend(&self.core, &self.hold, Lease::new(lease)?, false, RetryLimit::UntilAnswered)
     }
 
-    /// Has the watchdog renew the hold until this guard is gone.
+    /// Has the watchdog renew the hold until this guard is gone, and extends the hold to the
+    /// watchdog's lease. Does nothing for a watched guard.
     pub(crate) fn watch(&self) -> Result<(), Error> {
         self.check()?;
         // Of two concurrent calls, only the call that sets the flag asks the server.
@@ -114,17 +120,20 @@ impl RawGuard {
             .inspect_err(|_| self.watched.store(false, Ordering::Relaxed))
     }
 
-    /// The hold, for an extension while the guard is behind a lock.
+    /// Returns the client and the hold, so that a caller can extend the hold while the guard is
+    /// behind a lock.
     pub(crate) fn parts(&self) -> (Arc<ClientCore>, Arc<Hold>) {
         (Arc::clone(&self.core), Arc::clone(&self.hold))
     }
 
+    /// Whether this is a guard of `hold`.
     pub(crate) fn is_of(&self, hold: &Arc<Hold>) -> bool {
         Arc::ptr_eq(&self.hold, hold)
     }
 
-    /// Has the watchdog renew the hold for this guard too, from now on. `false` if the flag was
-    /// set, or the guard was released.
+    /// Marks the guard as watched, so that its release counts a watched guard off the hold. The
+    /// caller has counted the guard as watched at the hold. Returns `false` if the guard was marked
+    /// or released before.
     pub(crate) fn set_watched(&self) -> bool {
         !self.released && !self.watched.swap(true, Ordering::Relaxed)
     }
@@ -135,6 +144,8 @@ impl RawGuard {
         self.watched.load(Ordering::Relaxed)
     }
 
+    /// Returns the channel for the reason of a loss, made at the first call. In a child of a fork,
+    /// the channel has the message [`LostReason::Forked`].
     pub(crate) fn lost(&self) -> &Receiver<LostReason> {
         if !self.core.is_current() {
             return forked_channel();
@@ -146,7 +157,8 @@ impl RawGuard {
         })
     }
 
-    /// A future of the end of the hold. An error if the thread for wakers cannot be started.
+    /// Makes a future of the end of the hold. Returns an error if the thread for wakers cannot be
+    /// started.
     pub(crate) fn lost_future(&self) -> Result<LostFuture, Error> {
         if !self.core.is_current() {
             return Ok(LostFuture::forked());
@@ -178,7 +190,8 @@ impl RawGuard {
         self.core.watchdog.record.stop_advertising(&self.hold.owner.to_string());
     }
 
-    /// The signal of a request for the hold. `None` in the child of a fork.
+    /// Returns the signal of a request for the hold, and subscribes this client to requests. `None`
+    /// in the child of a fork.
     pub(crate) fn revocation(&self) -> Option<&Arc<RevocationSignal>> {
         if !self.core.is_current() {
             return None;
@@ -192,17 +205,19 @@ impl RawGuard {
         Some(signal)
     }
 
-    /// A future of a request for the hold. An error if the thread for wakers cannot be started.
+    /// Makes a future of a request for the hold. Returns an error if the thread for wakers cannot
+    /// be started.
     pub(crate) fn revocation_future(&self) -> Result<RevocationFuture, Error> {
         RevocationFuture::of(self.revocation(), &self.core.wakers)
     }
 
-    /// The thread for wakers, which wakes the tasks awaiting the loss.
+    /// Returns the thread for wakers, which wakes the tasks awaiting the loss.
     pub(crate) fn wakers(&self) -> Arc<WakerThread> {
         Arc::clone(&self.core.wakers)
     }
 
-    /// Notifies `listener`, once for each guard, if the hold is lost during the guard's life.
+    /// Notifies `listener` if the hold is lost during the guard's life. For one listener of each
+    /// guard: only the first listener is removed with the guard.
     pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) {
         if self.core.is_current() {
             self.set_listener(self.hold.add_listener(listener));
@@ -222,12 +237,15 @@ impl RawGuard {
         }
     }
 
+    /// Removes the group from the listeners of the hold.
     pub(crate) fn leave_group(&self, group: &Arc<dyn HoldListener>) {
         if self.core.is_current() {
             self.hold.remove_group_listener(group);
         }
     }
 
+    /// Stores the id of the guard's listener, which the drop removes from the hold. `None` stores
+    /// nothing.
     fn set_listener(&self, listener: Option<ListenerId>) {
         if let Some(listener) = listener {
             // Set once: repeated calls at a guard return the same channel.
@@ -235,7 +253,7 @@ impl RawGuard {
         }
     }
 
-    /// A view for queries while the guard is behind a lock.
+    /// Returns a view for queries while the guard is behind a lock.
     pub(crate) fn view(&self) -> View {
         View { clock: Arc::clone(&self.core.clock), hold: Arc::clone(&self.hold) }
     }
@@ -245,14 +263,14 @@ impl RawGuard {
         self.hold.is_over()
     }
 
-    /// How the hold was lost, if the loss was reported.
+    /// Returns how the hold was lost, if the loss was reported.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         self.hold.lost_reason()
     }
 
-    /// Releases the guard where nothing may wait, the clock must not be called, and the guard
-    /// cannot be dropped: the renewal thread does the rest. A count on the server stays one too
-    /// high, which the last release ignores.
+    /// Releases the guard without a wait, without a call of the clock, and without a drop of the
+    /// guard. After the last guard, a renewal thread ends the hold and sends the release. A count
+    /// on the server stays one too high, which the last release ignores.
     pub(crate) fn abandon(&mut self) {
         let released = std::mem::replace(&mut self.released, true);
         if released || !self.core.is_current() || self.hold.is_over() {
@@ -283,13 +301,13 @@ impl RawGuard {
         &self.hold.owner
     }
 
-    /// The fencing token of the hold; `None` before the first draw.
+    /// Returns the fencing token of the hold; `None` before the first draw.
     pub(crate) fn token(&self) -> Option<u64> {
         // A child of a fork must not touch the parent's locks.
         if self.core.is_current() { self.hold.token() } else { None }
     }
 
-    /// The fencing token of the hold, drawn by the server unless the hold has a token.
+    /// Returns the fencing token of the hold, drawn by the server unless the hold has a token.
     pub(crate) fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         token_of(&self.core, &self.hold)
@@ -312,14 +330,15 @@ impl RawGuard {
         self.release()
     }
 
-    /// Releases the guard as a drop does. An error if the hold is lost, or if the release could not
-    /// be sent without a wait and got no answer.
+    /// Releases the guard as a drop does. Returns an error if the hold is lost, or if the release
+    /// could not be sent without a wait and got no answer.
     pub(crate) fn release_on_drop(mut self) -> Result<(), Error> {
         self.released = true;
         self.send_release_on_drop()
     }
 
-    /// Releases the guard in one attempt, waits for `timeout` at most, and returns the result.
+    /// Releases the guard in one attempt, waits for `timeout` at most, and returns the result. If
+    /// `timeout` is zero, queues the release.
     pub(crate) fn release_within(mut self, timeout: Duration) -> Result<(), Error> {
         if timeout.is_zero() {
             return self.defer_release();
@@ -335,7 +354,8 @@ impl RawGuard {
         self.begin_release().map(GuardRelease::queue)
     }
 
-    /// Ends the hold. The caller sends the release. An error if the hold was over.
+    /// Counts the guard off the hold, and ends the hold after its last guard. The caller sends the
+    /// returned release. Returns an error if the hold was over.
     pub(crate) fn begin_release(mut self) -> Result<GuardRelease, Error> {
         self.released = true;
         self.check_home()?;
@@ -366,23 +386,28 @@ impl RawGuard {
             .finish_non_exhaustive()
     }
 
+    /// Returns the extras of the guard, made at the first call.
     fn extras(&self) -> &Extras {
         self.extras.get_or_init(Box::default)
     }
 
+    /// Hands the hold over or caches the hold, or else sends the release for `timeout` at most and
+    /// returns the server's verdict.
     fn send_release(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         self.hand_over_or_begin()?.map_or(Ok(()), |mut release| release.send(timeout, limit))
     }
 
-    /// Never panics, even if the clock does.
+    /// Hands the hold over or caches the hold, or else sends the release, usually without waiting
+    /// for the reply. Never panics, even if the clock does.
     fn send_release_on_drop(&self) -> Result<(), Error> {
         let send =
             || self.hand_over_or_begin()?.map_or(Ok(()), |mut release| release.send_on_drop());
         self.core.watchdog.context.catch_panic(send).unwrap_or_else(|| Err(unsent_release()))
     }
 
-    /// The begun release. `None` if another thread has the hold now, or the hold waits for the next
-    /// acquire.
+    /// Hands the hold over or caches the hold, if [`Reuse`] allows, and returns `None`. Otherwise
+    /// counts the guard off the hold, and returns the begun release. Returns an error if the hold
+    /// was over.
     fn hand_over_or_begin(&self) -> Result<Option<GuardRelease>, Error> {
         self.check_home()?;
         let is_reused = match self.reuse {
@@ -398,8 +423,8 @@ impl RawGuard {
         GuardRelease::begin(&self.core, &self.hold, self.is_watched()).map(Some)
     }
 
-    /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these
-    /// structures. Only constant fields are read, and nothing is dropped.
+    /// Returns an error in a child of a fork: the hold is the parent's, and so are the locks inside
+    /// these structures. Only constant fields are read, and nothing is dropped.
     fn check_home(&self) -> Result<(), Error> {
         if self.core.is_current() {
             return Ok(());
@@ -435,7 +460,7 @@ impl View {
         self.hold.lost_reason().is_some()
     }
 
-    /// The error with the reason of the loss, once the hold is over.
+    /// Makes the error with the reason of the loss, once the hold is over.
     pub(crate) fn lost(&self) -> Error {
         let reason = self.hold.lost_reason().unwrap_or_else(|| self.hold.reason_of_end());
         Error::Lost { name: self.hold.name.shown(), reason }

@@ -32,7 +32,7 @@ use crate::store::retry::{Answer, CallError, RetryLimit};
 use crate::watchdog::SendLimit;
 use crate::watchdog::settle::{NotReleased, classify_release};
 
-/// What the server is still to be told after the end of a guard.
+/// The update that the server needs after the end of a guard.
 #[derive(Debug)]
 enum ServerUpdate {
     /// The number of remaining guards.
@@ -50,7 +50,7 @@ enum ServerUpdate {
 pub(crate) const SHORTEST_RELEASE: Duration = Duration::from_millis(50);
 
 /// Makes the next waiting thread of this client the holder, after the last guard of a thread. Sends
-/// nothing. `false` if no thread is next, and the hold is to be released.
+/// nothing. Returns `false` if no thread is next, and the caller has to release the hold.
 pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
     // Usually no thread waits, and nothing is read or locked. A waiter missed here receives the
     // release's message from the server.
@@ -73,7 +73,7 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
 }
 
 /// Ends `hold` for everything in this process. `release` has begun, so a shutdown finds the hold
-/// among the releases or in the registry. An error if the hold was over before.
+/// among the releases or in the registry. Returns an error if the hold was over before.
 pub(crate) fn end_hold(
     core: &ClientCore,
     hold: &Arc<Hold>,
@@ -84,19 +84,23 @@ pub(crate) fn end_hold(
     Ok(())
 }
 
-/// What a server's answer says about the releases of a request.
+/// The outcome of a request with releases, by the server's answer.
 pub(crate) struct ReleaseOutcome {
     pub(crate) verdict: Result<(), NotReleased>,
     /// How many subscribers the message has reached, if the server reports the number.
     receivers: Option<u32>,
     /// The finding for each hold, if the request released many.
     each: Vec<Found>,
+    /// Whether a copy of the request may still arrive.
     has_copies: bool,
+    /// When the answer arrived.
     answered_at: Instant,
 }
 
-/// Sends `operation`, which releases `releases`, and settles them by the answer. `name` is their
-/// first name. `in_time`: whether the holds would still be valid at this time.
+/// Sends `operation`, which has the `releases`, and settles the releases by the answer. `name` is
+/// the first name of the releases. `in_time` says whether the holds would still be valid at a given
+/// time. If a server refuses the names together, waits until a renewal thread has sent each
+/// release.
 pub(crate) fn send_and_settle(
     core: &ClientCore,
     releases: &[ReleaseNo],
@@ -139,10 +143,11 @@ pub(crate) fn send_and_settle(
     }
 }
 
-/// Sends a release of `name` by `send_unread`. If `send_unread` returns `false`, if the reply
-/// `is_waited_for`, or if `wait_on_drop` is set, calls `wait` with the rest of a command timeout.
-/// If no time is left, calls `queue` and marks the server silent: later drops call `queue` at once,
-/// until the server answers. Without the mark a thousand guards would take a thousand timeouts.
+/// Sends a release of `name` by `send_unread`. If `send_unread` returns `false`, if waiting threads
+/// need the reply (`is_waited_for`), or if `wait_on_drop` is set, calls `wait` with the rest of a
+/// command timeout. If no time is left, calls `queue` and marks the server silent: later drops call
+/// `queue` at once, until the server answers. Without the mark a thousand guards would take a
+/// thousand timeouts.
 pub(crate) fn send_on_drop(
     core: &ClientCore,
     name: &LockName,
@@ -180,7 +185,7 @@ pub(crate) fn send_on_drop(
     sent
 }
 
-/// The error if an earlier copy of a release may have run, in time or not.
+/// Makes the error of a release of which an earlier copy may have run, in time or not.
 pub(crate) fn late_release() -> Error {
     Error::OutcomeUnknown {
         operation: "release",
@@ -188,20 +193,22 @@ pub(crate) fn late_release() -> Error {
     }
 }
 
-/// The error if releases sent one by one in the background were not all answered in time.
+/// Makes the error of releases that were sent one by one in the background and not all answered in
+/// time.
 fn unsettled_release() -> Error {
     let reason = "the server has not answered for each lock in time".into();
     Error::OutcomeUnknown { operation: "release", reason }
 }
 
-/// The error if nothing of a release was sent in time. The release is queued.
+/// Makes the error of a release of which nothing was sent in time. The release is queued.
 pub(crate) fn unsent_release() -> Error {
     let reason = "the connection did not take it in time".into();
     Error::OutcomeUnknown { operation: "release", reason }
 }
 
-/// A guard is gone, and the server is still to be notified. If this value is dropped before, as
-/// when the clock panics, the renewal thread ends and releases the hold.
+/// The release of one guard, which was counted off its hold, until the server is notified. If the
+/// last guard's value is dropped before, as when the clock panics, a renewal thread ends and
+/// releases the hold.
 #[derive(Debug)]
 pub(crate) struct GuardRelease {
     core: Arc<ClientCore>,
@@ -211,8 +218,9 @@ pub(crate) struct GuardRelease {
 }
 
 impl GuardRelease {
-    /// Removes one guard of `hold`, for everything in this process. An error if the hold was over
-    /// before.
+    /// Counts one guard off `hold`. After the last guard, begins the release in the ledger and ends
+    /// the hold for everything in this process. Sends nothing. Returns an error if the hold was
+    /// over before.
     pub(crate) fn begin(
         core: &Arc<ClientCore>,
         hold: &Arc<Hold>,
@@ -299,7 +307,8 @@ impl GuardRelease {
         }));
     }
 
-    /// Runs `action`. If `action` panics, `pending` stays, and the worker sends the release.
+    /// Calls `action` with the pending update, and clears the update. If `action` panics, the
+    /// update stays, and a renewal thread sends the release. Without an update, does nothing.
     fn finish(
         &mut self,
         action: impl FnOnce(&Self, &ServerUpdate) -> Result<(), Error>,
@@ -309,6 +318,8 @@ impl GuardRelease {
         sent
     }
 
+    /// Sends the update in `pending`, waits for the reply, and returns the server's verdict.
+    /// Afterwards waiting threads of this client may try.
     fn wait(
         &self,
         pending: &ServerUpdate,
@@ -330,6 +341,8 @@ impl GuardRelease {
         sent?.verdict.map_err(|not_released| not_released_error(hold, not_released))
     }
 
+    /// Queues the release in `pending`, after which waiting threads of this client may try. A count
+    /// is not sent.
     fn defer(&self, pending: &ServerUpdate) {
         if let ServerUpdate::Release { no, waited_for, .. } = *pending {
             self.core.watchdog.releases.queue(no, self.core.now());
@@ -339,12 +352,14 @@ impl GuardRelease {
         }
     }
 
-    /// The operation to send `now`, which ends the hold on the server.
+    /// Returns the operation to send `now`, which ends the hold on the server.
     fn operation(&self, no: ReleaseNo, now: Instant) -> ReleaseOp {
         let operation = self.core.watchdog.releases.ledger().operation(no, now);
         operation.unwrap_or_else(|| self.hold.id().release())
     }
 
+    /// Sends `count`, the number of remaining guards, and waits for the reply. If the server does
+    /// not have the hold, reports the loss, unless another thread has released the hold meanwhile.
     fn send_count(&self, count: u32, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         let Self { core, hold, .. } = self;
         let set_count = hold.id().set_count(count, None);
@@ -370,13 +385,13 @@ impl GuardRelease {
         Arc::clone(&self.core)
     }
 
-    /// The hash slot of the lock. One request may touch the keys of one slot.
+    /// Returns the hash slot of the lock. One request may touch the keys of one slot.
     pub(crate) fn hash_slot(&self) -> u16 {
         self.core.store.hash_slot(self.hold.name.as_str()).0
     }
 }
 
-/// Releases of plain locks in one request. All locks have the same client and slot.
+/// Releases of plain locks in one request. All locks have the same client and hash slot.
 pub(crate) struct ReleaseBatch {
     core: Arc<ClientCore>,
     first: LockName,
@@ -390,14 +405,15 @@ pub(crate) struct ReleaseBatch {
 /// One release of a batch.
 struct BatchedRelease {
     hold: Arc<Hold>,
+    /// Until when the hold would have been valid.
     valid_until: Option<Instant>,
     /// Whether threads of this client wait for the end of the release.
     waited_for: bool,
 }
 
 impl ReleaseBatch {
-    /// Makes a batch. Returns `releases` as an error if they are to be sent one by one: there is
-    /// only one, or a release leaves another guard.
+    /// Makes a batch. Returns `releases` as an error if the caller has to send the releases one by
+    /// one: there is only one, or a release leaves another guard.
     pub(crate) fn of(releases: Vec<GuardRelease>) -> Result<Self, Vec<GuardRelease>> {
         let [first, _, ..] = releases.as_slice() else { return Err(releases) };
         let (core, name) = (Arc::clone(&first.core), first.hold.name.clone());
@@ -430,7 +446,7 @@ impl ReleaseBatch {
         sent
     }
 
-    /// As [`GuardRelease::send_on_drop`].
+    /// Sends the batch as [`GuardRelease::send_on_drop`] sends a single release.
     pub(crate) fn send_on_drop(mut self) -> Result<(), Error> {
         let (core, name) = (&self.core, &self.first);
         let is_waited_for = self.parts.iter().any(|part| part.waited_for);
@@ -443,13 +459,14 @@ impl ReleaseBatch {
         sent
     }
 
+    /// Marks all releases as sent or queued: dropping the releases does nothing more.
     fn finish(&mut self) {
         for release in &mut self.releases {
             release.pending = None;
         }
     }
 
-    /// Waits for the answer, and returns the first error among the verdicts.
+    /// Sends the batch, waits for the answer, and returns the first error among the verdicts.
     fn wait(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         let Self { core, first, nos, operation, parts, .. } = self;
         let sent = send_and_settle(core, nos, operation, first, (timeout, limit), |_| true);
@@ -462,7 +479,7 @@ impl ReleaseBatch {
         })
     }
 
-    /// Leaves the releases to the renewal thread.
+    /// Queues the releases for the renewal thread.
     fn queue(&self) {
         let now = self.core.now();
         for no in &self.nos {
@@ -471,7 +488,7 @@ impl ReleaseBatch {
         self.end();
     }
 
-    /// Lets waiting threads of this client try.
+    /// Lets the waiting threads of this client try, after the end of the request.
     fn end(&self) {
         for BatchedRelease { hold, .. } in self.parts.iter().filter(|part| part.waited_for) {
             self.core.waits.release_ends(&self.core.store, hold, None);
@@ -479,6 +496,7 @@ impl ReleaseBatch {
     }
 }
 
+/// Makes the error of a release that did not end the hold.
 fn not_released_error(hold: &Arc<Hold>, not_released: NotReleased) -> Error {
     match not_released {
         NotReleased::Unknown => late_release(),

@@ -47,8 +47,8 @@ pub struct RevocationFuture {
 }
 
 impl RevocationFuture {
-    /// The future of a guard with `signal`, which is `None` in the child of a fork. An error if the
-    /// thread for wakers cannot be started.
+    /// Makes the future of a guard with `signal`, which is `None` in the child of a fork. Returns
+    /// an error if the thread for wakers cannot be started.
     pub(crate) fn of(
         signal: Option<&Arc<RevocationSignal>>,
         wakers: &WakerThread,
@@ -58,7 +58,7 @@ impl RevocationFuture {
         Ok(Self { home: HomeProcess::new(), end, signal: Some(Arc::clone(signal)) })
     }
 
-    /// The future of a guard in the child of a fork.
+    /// Makes the future of a guard in the child of a fork, which is ready at once.
     fn forked() -> Self {
         Self { home: HomeProcess::new(), end: LostFuture::forked(), signal: None }
     }

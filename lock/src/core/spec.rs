@@ -57,6 +57,7 @@ pub(crate) enum Nesting {
 }
 
 impl LockSpec {
+    /// Makes the default settings of a lock: watched, and not handed over or cached. Sends nothing.
     pub(crate) fn new(core: Arc<ClientCore>, kind: Kind, prefix: Prefix, name: &str) -> Self {
         let lease = LeasePolicy { lease: core.settings.watchdog_lease, watched: true };
         Self {
@@ -75,11 +76,13 @@ impl LockSpec {
         }
     }
 
+    /// Sets the lease of holds, which the watchdog does not renew from now on. An invalid lease is
+    /// an error at each use.
     pub(crate) fn set_lease(&mut self, lease: Duration) {
         self.lease = Lease::new(lease).map(|lease| LeasePolicy { lease, watched: false });
     }
 
-    /// From now on holds have the client's lease, and the watchdog renews them.
+    /// Sets the lease of holds to the client's, and has the watchdog renew the holds.
     pub(crate) fn set_watched(&mut self) {
         let lease = self.core.settings.watchdog_lease;
         self.lease = Ok(LeasePolicy { lease, watched: true });
@@ -94,13 +97,13 @@ impl LockSpec {
         self.hand_over &= is_none;
     }
 
-    /// Holds stay with the client between two uses, for `cache` at most.
+    /// Has holds stay with the client between two uses, for `cache` at most.
     pub(crate) fn set_cache(&mut self, cache: Duration) {
         self.cache = Some(cache);
     }
 
-    /// For how long `holder` leaves the lock with the client. An error if the lock's kind or other
-    /// settings exclude a cache.
+    /// Returns for how long `holder` leaves the lock with the client between two uses; `None`
+    /// without a cache. Returns an error if the lock's kind or other settings exclude a cache.
     pub(crate) fn cache(&self, holder: &LocalHolder) -> Result<Option<Duration>, Error> {
         const SHORTEST: Duration = Duration::from_millis(1);
         let Some(cache) = self.cache else { return Ok(None) };
@@ -126,7 +129,7 @@ impl LockSpec {
         Err(Error::invalid_setting("with_cache", reason))
     }
 
-    /// The same settings, without the shortest hold.
+    /// Returns the same settings, without the shortest hold.
     pub(crate) fn without_min_hold(mut self) -> Self {
         self.min_hold = Ok(None);
         self
@@ -136,6 +139,7 @@ impl LockSpec {
         self.min_hold.clone()
     }
 
+    /// Replaces the name. The prefix of the client stays.
     pub(crate) fn set_name(&mut self, name: &str) {
         self.name = checked_name(&self.core, self.kind, &self.prefix, name);
     }
@@ -144,7 +148,7 @@ impl LockSpec {
         self.name.clone()
     }
 
-    /// The name for messages, even an invalid name.
+    /// Returns the name for messages, even an invalid name.
     pub(crate) fn shown_name(&self) -> String {
         match self.name() {
             Ok(name) => name.shown(),
@@ -158,18 +162,18 @@ impl LockSpec {
         self.lease.clone()
     }
 
-    /// The requested lease.
+    /// Returns the requested lease.
     pub(crate) fn lease(&self) -> Result<Duration, Error> {
         self.lease_policy().map(|policy| policy.lease.duration())
     }
 
-    /// The time between two renewals; `None` without renewals.
+    /// Returns the time between two renewals; `None` without renewals.
     pub(crate) fn renewal_interval(&self) -> Option<Duration> {
         let LeasePolicy { lease, watched } = self.lease_policy().ok()?;
         watched.then(|| lease.renewal_interval(self.core.settings.tick))
     }
 
-    /// The address of the lock's server, as far as known.
+    /// Returns the address of the lock's server, as far as known.
     pub(crate) fn server(&self) -> String {
         self.core.server()
     }
@@ -179,12 +183,14 @@ impl LockSpec {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    /// The client's core. An error in a child of a fork, or if the client was shut down.
+    /// Returns the client's core. Returns an error in a child of a fork, or if the client was shut
+    /// down.
     pub(crate) fn core(&self) -> Result<Arc<ClientCore>, Error> {
         self.core.running()
     }
 
-    /// The hold of `holder`, if the hold is certainly valid.
+    /// Returns the hold of `holder`, if the hold is certainly valid. Returns `None` in a child of a
+    /// fork.
     pub(crate) fn held_by(&self, holder: &LocalHolder) -> Option<Arc<Hold>> {
         if !self.core.is_current() {
             return None;
@@ -193,13 +199,13 @@ impl LockSpec {
         hold.is_held(self.core.now()).then_some(hold)
     }
 
-    /// Sends `operation` until the server answers.
+    /// Sends `operation` until the server answers, and returns the reply.
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
         let name = self.name()?;
         self.core()?.ask(operation, &name)
     }
 
-    /// Sends `operation` until the server answers, within the wait.
+    /// Sends `operation` until the server answers, within the wait, and returns the reply.
     pub(crate) fn call_within<O: Operation>(
         &self,
         operation: &O,
@@ -210,7 +216,8 @@ impl LockSpec {
     }
 }
 
-/// The name. An error if its keys collide with the keys of another name used by the client.
+/// Returns the lock name of `name` under `prefix`. Returns an error if the name is invalid, or if
+/// its keys collide with the keys of another name used by the client.
 fn checked_name(
     core: &ClientCore,
     kind: Kind,

@@ -14,7 +14,8 @@ use crate::ledger::release::Release;
 use crate::ops::value::ServerTime;
 use crate::store::retry::{Answer, CallError, SHORTEST_CALL};
 
-/// A longer round trip comes from a stalled server. The next round trip is expected to be shorter.
+/// The longest expected round trip. A longer round trip comes from a stalled server, and the next
+/// is expected to be shorter.
 pub(crate) const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(250);
 
 /// The possible traces of one acquire's tries on the server.
@@ -43,7 +44,7 @@ impl Traces {
         self.is_answered = result.is_ok() || self.must_roll_back;
     }
 
-    /// The server granted the last try, and no guard has the grant yet.
+    /// Notes that the server granted the last try, and that no guard has the grant yet.
     pub(crate) fn expect_roll_back(&mut self) {
         self.must_roll_back = true;
     }
@@ -55,14 +56,14 @@ impl Traces {
         may_draw && !self.must_roll_back
     }
 
-    /// Whether an acquire is rolled back if it ends now without a grant.
+    /// Whether an acquire that ends now without a grant has to be rolled back.
     pub(crate) fn need_roll_back(&self) -> bool {
         Leftover::of(self.must_roll_back, self.late_copy_deadline) != Leftover::Nothing
     }
 
-    /// Rolls back an acquire without a grant, by `release`. `is_there`: the server may have a place
-    /// in its queue, or a grant without a guard. Waits for [`rollback_time`] if the server has
-    /// either and answered the last try.
+    /// Rolls back an acquire without a grant, by queueing `release()`; does nothing if the server
+    /// has no traces. `is_there`: the server may have a place in its queue, or a grant without a
+    /// guard. Waits for [`rollback_time`] if the server has either and answered the last try.
     pub(crate) fn roll_back(
         &self,
         core: &ClientCore,
@@ -92,7 +93,8 @@ pub(crate) enum Leftover {
 }
 
 impl Leftover {
-    /// `is_there`: the owner holds the lock on the server, or is in its queue.
+    /// Returns the possible remains of an acquire. `is_there`: the owner holds the lock on the
+    /// server, or is in its queue.
     pub(crate) fn of(is_there: bool, late_copy_deadline: Option<ServerTime>) -> Self {
         match late_copy_deadline {
             _ if is_there => Self::Owner,
@@ -122,8 +124,8 @@ pub(crate) fn roll_back(core: &ClientCore, release: Release, answer_due: Option<
     releases.wait_for(no, rollback_time(core.now(), answer_due));
 }
 
-/// How long to wait for a roll-back: not at all without an answer of the server; otherwise until
-/// [`SHORTEST_CALL`] after the acquire's end, and for one round trip at most.
+/// Returns how long to wait for a roll-back at `now`: not at all without an answer of the server;
+/// otherwise until [`SHORTEST_CALL`] after the acquire's end, and for one round trip at most.
 fn rollback_time(now: Instant, answer_due: Option<Instant>) -> Duration {
     let left = |due: Instant| (due + SHORTEST_CALL).saturating_duration_since(now);
     answer_due.map_or(Duration::ZERO, |due| left(due).min(LONGEST_ROUND_TRIP))

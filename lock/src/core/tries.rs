@@ -22,24 +22,24 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::store::retry::{RetryLimit, RetryPolicy};
 use crate::waits::registry::Recipient;
 
-/// How often a caller checks for an expected reply. Perhaps no thread is reading from the
-/// connection of the reply.
+/// The time after which a thread looks again for an expected reply, as perhaps no thread is reading
+/// from the connection of the reply.
 const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A request to the server, with a grant or a refusal for now.
+/// A request to the server that is granted or refused. A wait repeats the request.
 pub(crate) trait Try {
     /// The result of a grant.
     type Grant;
 
-    /// Sends the request `now`, until there is an answer or the policy ends the call.
+    /// Sends the request `now`, until there is an answer or `policy` ends the call.
     fn ask(
         &mut self,
         policy: &RetryPolicy<'_>,
         now: Instant,
     ) -> Result<TryAnswer<Self::Grant>, Error>;
 
-    /// Another thread of this client gave its hold to this thread, without the server. Only a
-    /// [`Recipient`] is given holds.
+    /// Makes the grant from a hold that another thread of this client gave to this thread, without
+    /// the server. Only a [`Recipient`] is given holds, so the default is an error.
     fn take_over(&mut self, _hold: &Arc<Hold>) -> Result<Self::Grant, Error> {
         Err(Error::Shutdown)
     }
@@ -48,8 +48,10 @@ pub(crate) trait Try {
 /// The server's answer to a [`Try`].
 #[derive(Debug)]
 pub(crate) enum TryAnswer<G> {
+    /// Granted. The hint says what the grant means for the other waiters of the channel.
     Granted(G, WakeHint),
-    /// Refused, for this long unless something changes; `None` if the time is unknown.
+    /// Refused, for this long unless something changes; `None` if the time is unknown. The hint
+    /// says what the refusal means for the other waiters.
     Busy(Option<Duration>, WakeHint),
 }
 
@@ -62,7 +64,8 @@ pub(crate) struct Waited<G> {
     pub(crate) was_refused: bool,
 }
 
-/// The parameters of a wait: its lock, its mode and its limits. They never change during the wait.
+/// The parameters of a wait: its lock, its mode and its limits. The parameters never change during
+/// the wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitRequest<'a> {
     pub(crate) name: &'a LockName,
@@ -73,14 +76,15 @@ pub(crate) struct WaitRequest<'a> {
     pub(crate) retries: RetryLimit,
     /// Set if the waiter may be given a hold of another thread.
     pub(crate) recipient: Option<Recipient<'a>>,
-    /// Set if a named owner waits. Its other threads may be granted the lock.
+    /// Set if a named owner waits. The owner's other threads may be granted the lock.
     pub(crate) named: Option<&'a NamedAcquire<'a>>,
     /// The owners whose release is needed for a grant. `None`: no owner, as for a changed status.
     pub(crate) need: Option<Need>,
 }
 
 impl<'a> WaitRequest<'a> {
-    /// A wait of a caller without hand-overs from other threads.
+    /// Makes the parameters of a wait without hand-overs, without a named owner, and without a part
+    /// in deadlocks. The caller changes fields as needed.
     pub(crate) fn new(
         name: &'a LockName,
         channel: &'a Arc<str>,
@@ -92,7 +96,9 @@ impl<'a> WaitRequest<'a> {
     }
 }
 
-/// Tries until a grant or the end of the wait. An error of a try ends the wait too.
+/// Calls `attempt` whenever the queue of the channel says so, until a grant or the end of the wait.
+/// For a wait of one try, calls `attempt` at once, outside of the queue. An error of a try ends the
+/// wait too.
 pub(crate) fn wait_for<T: Try>(
     core: &ClientCore,
     request: WaitRequest<'_>,
@@ -143,9 +149,9 @@ pub(crate) fn wait_for<T: Try>(
     }
 }
 
-/// One try. Tries once more if a refusal may have met a hold that a release of this client was
-/// about to end: such a refusal says nothing. A second try is enough: a hold whose release began
-/// later was held when the first try was sent.
+/// Tries once. Tries once more if a refusal may have met a hold that a release of this client,
+/// begun before `mark`, was about to end: such a refusal says nothing. A second try is enough: a
+/// hold whose release began later was held when the first try was sent.
 fn try_once<T: Try>(
     core: &ClientCore,
     request: WaitRequest<'_>,
@@ -166,9 +172,9 @@ fn try_once<T: Try>(
     }
 }
 
-/// Waits until the releases of `name` that had begun at the mark are settled, within the time of
-/// the call. Returns `true` if there was such a release, and all are settled. For single tries
-/// only: a release wakes a waiter, and a second try would double the load of a contended lock.
+/// Waits until the releases of `name` begun before `mark` are settled, within the time of the call.
+/// Returns `true` if there was such a release, and all are settled. For single tries only: a
+/// release wakes a waiter, and a second try would double the load of a contended lock.
 pub(crate) fn wait_for_own_releases(
     core: &ClientCore,
     name: &LockName,
@@ -196,9 +202,9 @@ pub(crate) fn wait_for_own_releases(
     !is_over
 }
 
-/// The end of a refused wait. The wait began at the mark. An error if a release of this client
-/// explains the refusals: the lock may be free, and a caller with `None` would skip work that no
-/// thread does.
+/// Returns the end of a refused wait that began at `mark`: no grant, or an error if a release of
+/// this client explains the refusals. Then the lock may be free, and a caller with `None` would
+/// skip work that no thread does.
 fn not_granted<G>(
     core: &ClientCore,
     request: WaitRequest<'_>,
@@ -213,14 +219,14 @@ fn not_granted<G>(
     Err(unacknowledged_release())
 }
 
-/// The error if a release of this client explains a refusal.
+/// Makes the error of an acquire whose refusal a release of this client explains.
 pub(crate) fn unacknowledged_release() -> Error {
     let reason = "this client has released it, and the server has not acknowledged that yet";
     Error::OutcomeUnknown { operation: "release", reason: reason.into() }
 }
 
-/// The error of a waiter without a try: waiters were ahead in the queue, and the server has
-/// answered none of their tries since the wait began. `failure` is their last error.
+/// Returns the error of a waiter without a try: waiters were ahead in the queue, and the server has
+/// answered none of their tries since the wait began. `failure` is the last error of these waiters.
 pub(crate) fn unanswered(core: &ClientCore, failure: Option<Error>) -> Error {
     let reason = match failure {
         Some(Error::OutcomeUnknown { reason, .. }) => reason,

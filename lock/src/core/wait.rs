@@ -7,11 +7,11 @@
 //! end of the other owner's lease, the poll bound, its deadline or a cancellation. [`WaitQueue`]
 //! decides which waiter tries and when.
 //!
-//! A *lone* waiter, the only waiter of the client, tries first. It joins the queue after a refusal,
-//! or when another thread inspects the queues. So an acquire without competition makes no channel,
-//! queue or map entry: together with fewer readings of the clock this cuts a lock and unlock from
-//! 22,000 to 17,100 instructions. A lone waiter that stays outside of the queues would be faster
-//! still, but two threads on one lock would meet at the server, and make a seventh of the
+//! A *lone* waiter, the only waiter of the client, tries first. A lone waiter joins the queue after
+//! a refusal, or when another thread inspects the queues. So an acquire without competition makes
+//! no channel, queue or map entry: together with fewer readings of the clock this cuts a lock and
+//! unlock from 22,000 to 17,100 instructions. A lone waiter that stays outside of the queues would
+//! be faster still, but two threads on one lock would meet at the server, and make a seventh of the
 //! hand-overs.
 //!
 //! The states of a waiter:
@@ -82,7 +82,8 @@ pub(crate) enum WaitEnd {
 }
 
 impl WaitRegistry {
-    /// Joins the queue of a name on its channel, until the waiter is dropped.
+    /// Adds a waiter to the queue of its channel, until the waiter is dropped. The client's only
+    /// waiter is lone, and in no queue yet. Sends nothing.
     pub(crate) fn join<'a>(&'a self, store: &'a Store, request: WaitRequest<'a>) -> Waiter<'a> {
         let WaitRequest { name, channel, mode, .. } = request;
         let has_braces = name.has_braces();
@@ -164,12 +165,13 @@ struct AnswerBy {
     /// When to request an answer, if none has arrived: after a quarter of the time. Many short
     /// waits behind a sleeping delegate so cost one attempt.
     ask_at: Option<Instant>,
-    /// How long to wait for the answer. A little beyond the deadline of a very short wait, as with
-    /// a call.
+    /// Until when to wait for the answer. A little beyond the deadline of a very short wait, as
+    /// with a call. `None` without a deadline.
     end: Option<Instant>,
 }
 
 impl AnswerBy {
+    /// Makes the times of a waiter that begins to wait at `now`.
     fn new(now: Instant, deadline: Option<Instant>) -> Self {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
         Self {
@@ -218,7 +220,7 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until there is an action, which may be at once.
+    /// Sleeps until the waiter has an action, perhaps not at all, and returns the action.
     pub(crate) fn next_action(&mut self) -> WaitAction {
         let registry = self.registry;
         let deadline = self.request.wait.deadline;
@@ -292,8 +294,8 @@ impl Waiter<'_> {
                             let wake_at = wake_at.min();
                             park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
                         }
-                        // Most waiters never sleep. Before the first sleep a waiter visits the queue
-                        // again: a message may have arrived before the parker was set.
+                        // Most waiters never sleep. Before the first sleep a waiter visits the
+                        // queue again: a message may have arrived before the parker was set.
                         None => self.set_parker(),
                     }
                 }
@@ -310,7 +312,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Reports a grant of the try.
+    /// Reports a grant of the try to the queue, which the waiter leaves. `hint` says what the grant
+    /// means for the other waiters.
     pub(crate) fn granted(&mut self, hint: WakeHint) {
         if !self.enter_queue(false) {
             return;
@@ -337,7 +340,8 @@ impl Waiter<'_> {
         });
     }
 
-    /// Reports a refusal of the try, for `busy` if the time is known.
+    /// Reports a refusal of the try to the queue, for `busy` if the time is known. Wakes the next
+    /// waiter with a reason to try, and subscribes to the channel unless the lock has no messages.
     pub(crate) fn refused(&mut self, busy: Option<Duration>, hint: WakeHint) {
         self.enter_queue(true);
         let Some((wakes, now)) = self.answered() else { return };
@@ -353,7 +357,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Reports a try without an answer, or with an error for all waiters. The error ends this wait.
+    /// Reports `error`, of a try without an answer or for all waiters, to the queue. Returns the
+    /// end of this wait: the error, or the shutdown or cancellation that cut the try off.
     pub(crate) fn failed(&self, error: Error) -> WaitEnd {
         // If the try was cut off, the server is not to blame. The attempt rolls back its traces.
         if let Some(end) = self.early_end() {
@@ -363,8 +368,9 @@ impl Waiter<'_> {
         WaitEnd::Failed(error)
     }
 
-    /// Ends the lone state. A lone waiter joins its queue if it `stays`, or if a thread has
-    /// inspected the queues; otherwise it leaves. Returns whether the waiter has not left.
+    /// Ends the lone state, and does nothing in any other state. A lone waiter joins its queue if
+    /// the waiter `stays`, or if a thread has inspected the queues, and leaves otherwise. Returns
+    /// `false` if the waiter has left, now or before.
     fn enter_queue(&mut self, stays: bool) -> bool {
         if self.state == WaiterState::Lone {
             let is_queued = self.registry.channels.lock().end_lone(stays);
@@ -374,7 +380,7 @@ impl Waiter<'_> {
     }
 
     /// Whether this waiter, during a search for deadlocks, would not go on sleeping: the waiter was
-    /// given a hold, has a reason to try, or the wait is over.
+    /// given a hold, has a reason to try, or is ended by a shutdown or a cancellation.
     pub(crate) fn has_work(&self) -> bool {
         let now = self.registry.clock.now();
         self.early_end().is_some()
@@ -385,8 +391,9 @@ impl Waiter<'_> {
             })
     }
 
-    /// When this wait counts as long, or when a waiter is to search for deadlocks. Lists a long
-    /// wait.
+    /// Lists this wait among the long waits, if the wait is long by `now`. Returns when an unlisted
+    /// wait counts as long, or when a waiter is to search for deadlocks. Returns `None` before the
+    /// first sleep, or if neither is planned.
     fn look_at(&mut self, now: Instant) -> Option<Instant> {
         let parker = self.parker.as_ref()?;
         if let (Listing::At(at), Some(need)) = (&self.listing, self.request.need)
@@ -407,12 +414,14 @@ impl Waiter<'_> {
         }
     }
 
-    /// Whether this waiter is to search for deadlocks now.
+    /// Takes over the planned search for deadlocks, if due. Returns `true` to one waiter for each
+    /// search.
     fn takes_look(&self, now: Instant) -> bool {
         matches!(&self.listing, Listing::Listed(listed) if listed.takes_look(now))
     }
 
-    /// The end of the wait by a shutdown of the client or a cancellation.
+    /// Returns the end of the wait by a shutdown of the client or a cancellation, if either has
+    /// happened.
     fn early_end(&self) -> Option<WaitEnd> {
         if self.registry.is_closed() {
             return Some(WaitEnd::Closed);
@@ -420,7 +429,8 @@ impl Waiter<'_> {
         is_cancelled(self.request.wait.cancel).then_some(WaitEnd::Cancelled)
     }
 
-    /// Ends the try under way. Returns its wakes and the present time.
+    /// Ends the try under way, and notes its round trip. Returns the wakes of the try and the
+    /// present time; `None` without a try.
     fn answered(&mut self) -> Option<(Wakes, Instant)> {
         let (wakes, began) = self.trying.take()?;
         let now = self.registry.clock.now();
@@ -432,7 +442,7 @@ impl Waiter<'_> {
     }
 
     /// Sleeps for the rest of a wait in which no answer can arrive any more: less than one round
-    /// trip.
+    /// trip. Returns the end of the wait: by its deadline, a shutdown or a cancellation.
     fn wait_out(&self) -> WaitEnd {
         let (clock, wait) = (&*self.registry.clock, self.request.wait);
         loop {
@@ -446,6 +456,8 @@ impl Waiter<'_> {
         }
     }
 
+    /// Gives the waiter its parker, and enters the thread into the queue's list of sleeping
+    /// threads.
     fn set_parker(&mut self) {
         let parker = self.request.named.map_or_else(Parker::new, |named| named.parker().clone());
         let thread = WaitingThread::new(&parker, self.recipient);
@@ -454,7 +466,9 @@ impl Waiter<'_> {
         self.parker = Some(parker);
     }
 
-    /// The next step: by the queue, or with a hold given to the waiter.
+    /// Returns the step of this waiter by the queue, or takes a hold given to the waiter and leaves
+    /// the queue. Releases a given hold that is not fresh any more. Wakes a deputy without a
+    /// delegate to watch.
     fn visit_queue(&mut self, now: Instant) -> QueueVisit {
         if self.state == WaiterState::Lone {
             return QueueVisit::Step(Step::Try(Wakes::FIRST));
@@ -484,7 +498,7 @@ impl Waiter<'_> {
         let step = waiters.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
             // This waiter is the delegate although waiters ahead are stuck, or after waiters have
-            // left without waking another. A deputy behind this waiter has to watch it now.
+            // left without waking another. A deputy behind has to watch this waiter now.
             let unwatched = waiters.queue.take_unwatched();
             if unwatched || waiters.queue.tickets().next() != Some(ticket) {
                 waiters.queue.to_wake(now).for_each(|ticket| waiters.unpark(Some(ticket)));
@@ -493,8 +507,9 @@ impl Waiter<'_> {
         QueueVisit::Step(step)
     }
 
-    /// Takes the cached hold of the name, and leaves the queue. If this waiter may not have the
-    /// hold, the hold is released.
+    /// Takes the cached hold of the name, and leaves the queue. Returns `None` without a cached
+    /// hold. Also returns `None` to a watching waiter, and if this waiter may not have the hold,
+    /// which is then released.
     fn take_cached(&mut self, now: Instant) -> Option<Arc<Hold>> {
         let (registry, request) = (self.registry, self.request);
         // This waiter was counted before: the thread that caches the hold sees the waiter, or the
@@ -510,11 +525,13 @@ impl Waiter<'_> {
         Some(hold)
     }
 
+    /// Whether the server has answered a waiter of the queue since this waiter joined.
     fn has_answer(&self) -> bool {
         self.state != WaiterState::Lone
             && self.with_queue(false, |waiters| waiters.queue.has_answer(self.ticket))
     }
 
+    /// Requests an answer of the server for this waiter, and wakes the delegate.
     fn ask(&self, now: Instant) {
         self.with_queue((), |waiters| {
             waiters.queue.ask(self.ticket, now);
@@ -522,10 +539,12 @@ impl Waiter<'_> {
         });
     }
 
+    /// Returns the error of the last try in the queue; `None` if the try was answered.
     fn failure(&self) -> Option<Error> {
         self.with_queue(None, |waiters| waiters.failure.clone())
     }
 
+    /// Subscribes to the channel, unless a waiter of the queue has subscribed.
     fn subscribe(&self) {
         let first = self.with_queue(false, |waiters| {
             let first = !std::mem::replace(&mut waiters.subscribed, true);
@@ -534,12 +553,14 @@ impl Waiter<'_> {
             }
             first
         });
-        // With the queues unlocked: a message for them may be arriving.
+        // With the queues unlocked: a message for the queues may be arriving.
         if first {
             self.store.flush();
         }
     }
 
+    /// Calls `act` for the waiters of the name and mode, locked. Returns `otherwise` without a
+    /// channel.
     fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut Waiters) -> R) -> R {
         let mut channels = self.registry.channels();
         let channel = channels.by_name.get_mut(self.request.channel);
@@ -547,7 +568,8 @@ impl Waiter<'_> {
         channel.map_or(otherwise, |channel| act(channel.of(self.has_braces).waiters(mode)))
     }
 
-    /// Leaves the queue.
+    /// Leaves the queue, and wakes the delegate and the deputy of the remaining waiters. Releases a
+    /// given, unused hold. A second call does nothing.
     fn leave(&mut self) {
         if !self.enter_queue(false) {
             return;
@@ -577,8 +599,9 @@ impl Waiter<'_> {
         }
     }
 
-    /// Leaves the queue. Returns whether other waiters remain, and the hold that was given to this
-    /// waiter. Without other waiters, the subscription and the channel end.
+    /// Removes this waiter from the queue, if queued by `state`. Without other waiters, the
+    /// subscription and the channel end. Returns whether other waiters remain, and the unused hold
+    /// that was given to this waiter.
     fn leave_others(&self, state: WaiterState) -> (bool, Option<Arc<Hold>>) {
         let mut channels = self.registry.channels();
         let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.request.channel))
