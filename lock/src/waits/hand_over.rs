@@ -34,7 +34,8 @@ use crate::waits::registry::{WaitRegistry, remove_unused};
 
 impl WaitRegistry {
     /// Gives `hold` to the first waiter of its channel `now`, in place of the last guard of the
-    /// calling thread. `false` if impossible: then the caller releases the hold on the server.
+    /// calling thread, and wakes the waiter. Returns `false` if impossible: then the caller
+    /// releases the hold on the server.
     pub(crate) fn give_to_first_waiter(&self, hold: &Arc<Hold>, now: Instant) -> bool {
         let held_for = now.saturating_duration_since(hold.granted_at());
         let limit = match self.settings.hand_over {
@@ -70,9 +71,9 @@ impl WaitRegistry {
         true
     }
 
-    /// The last guard of a hold is gone, and the calling thread is about to release the hold on the
-    /// server. Returns whether threads of this client wait for the lock: then [`release_ends`]
-    /// follows.
+    /// Notifies the queue that the calling thread is about to release the hold, whose last guard is
+    /// gone, on the server: no waiter tries before the answer. Returns whether threads of this
+    /// client wait for the lock: then [`release_ends`] follows.
     ///
     /// [`release_ends`]: Self::release_ends
     pub(crate) fn release_begins(&self, store: &Store, hold: &Hold) -> bool {
@@ -103,9 +104,9 @@ impl WaitRegistry {
         true
     }
 
-    /// The server has released the hold and published the release to this number of `receivers`, or
-    /// no thread waits for the answer any more. The first waiter tries, after the waiters of other
-    /// clients.
+    /// Notifies the queue that the server has released the hold and published the release to this
+    /// number of `receivers`, or that no thread waits for the answer any more. Wakes the first
+    /// waiter, which tries after the waiters of other clients.
     pub(crate) fn release_ends(&self, store: &Store, hold: &Hold, receivers: Option<u32>) {
         let name = hold.name.channel();
         let now = self.clock.now();
@@ -136,7 +137,7 @@ impl WaitRegistry {
 }
 
 /// Lets the first waiter of a lock try when a hold of this client is over. Perhaps no message
-/// reaches the waiter: if it knew the holder, it has not subscribed.
+/// reaches the waiter: a waiter that knew the holder has not subscribed.
 #[derive(Debug)]
 pub(crate) struct QueueWaker {
     pub(crate) waits: Arc<WaitRegistry>,

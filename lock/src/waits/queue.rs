@@ -17,7 +17,7 @@
 //! nor a message for a waiter that left the queue: the next delegate sees the same numbers.
 //!
 //! While this client holds the lock, the first waiter gets the hold from the holder, without the
-//! server ([`WaitQueue::next_recipient`]). A newcomer does not try then, as it knows the holder.
+//! server ([`WaitQueue::next_recipient`]). A newcomer knows the holder, and does not try then.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::waits::yielding::Yielding;
 
-/// The name of a waiter in its queue.
+/// The identity of a waiter in its queue. Later waiters have higher tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
@@ -45,11 +45,12 @@ pub(crate) struct WaitQueue {
     answers: u64,
     /// Whether waiters of other clients go first.
     yielding: Yielding,
-    /// Whether waiters have left without waking another. The delegate wakes its deputy when it
-    /// tries.
+    /// Whether waiters have left without waking another. A delegate that tries wakes its deputy
+    /// then.
     is_unwatched: bool,
 }
 
+/// A waiter in the queue, and the progress of its tries.
 #[derive(Debug)]
 struct QueuedWaiter {
     ticket: Ticket,
@@ -67,6 +68,7 @@ struct QueuedWaiter {
 }
 
 impl Ticket {
+    /// The ticket of the first waiter of a new queue.
     pub(crate) const FIRST: Self = Self(0);
 }
 
@@ -84,9 +86,10 @@ pub(crate) enum JoinMode {
 /// The next step of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The waiter tries at the server, then reports with the number given here.
+    /// The waiter tries at the server, then reports the result with these wakes.
     Try(Wakes),
-    /// The waiter sleeps until this time, or until woken.
+    /// The waiter sleeps until this time, or until woken. Without a time, only a wake ends the
+    /// sleep.
     Sleep(Option<Instant>),
 }
 
@@ -100,7 +103,7 @@ impl Wakes {
 }
 
 impl JoinMode {
-    /// How a waiter joins without knowing the holder.
+    /// Returns how a waiter joins without knowing the holder.
     pub(crate) fn of(mode: WaitMode) -> Self {
         match mode {
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Self::Queues,
@@ -110,6 +113,7 @@ impl JoinMode {
 }
 
 impl WaitQueue {
+    /// Makes an empty queue, whose first waiter tries at once.
     pub(crate) fn new(poll_bound: Duration) -> Self {
         // The initial wake: the first waiter tries at once.
         Self {
@@ -125,6 +129,8 @@ impl WaitQueue {
         }
     }
 
+    /// Adds a waiter at the end of the queue, and returns its ticket. With
+    /// [`JoinMode::KnowsHolder`], the knowledge counts as an answer to all waiters.
     pub(crate) fn join(&mut self, mode: JoinMode, now: Instant) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -163,7 +169,8 @@ impl WaitQueue {
         self.waiters.is_empty()
     }
 
-    /// The step of the waiter `ticket` at `now`. A `Try` starts its call.
+    /// Returns the step of the waiter `ticket` at `now`. A `Try` starts the waiter's call. A poll
+    /// that is due counts as a wake.
     pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
         let Some(place) = self.place(ticket) else { return Step::Sleep(None) };
         if self.delegate_place(now) != Some(place) {
@@ -186,7 +193,8 @@ impl WaitQueue {
         }
     }
 
-    /// Reports a refusal of the try of `ticket`. The lock is busy for `busy`, if known.
+    /// Reports a refusal of the try of `ticket`, which began with the wakes `seen`. The lock is
+    /// busy for `busy`, if known.
     pub(crate) fn refused(
         &mut self,
         ticket: Ticket,
@@ -202,8 +210,8 @@ impl WaitQueue {
         self.poll_after(ticket, now + pause.min(self.poll_bound));
     }
 
-    /// Reports a grant of the try of `ticket`. The waiter leaves, and the next waiter knows that
-    /// the lock is taken.
+    /// Reports a grant of the try of `ticket`, which began with the wakes `seen`. The waiter
+    /// leaves, and the next waiter knows that the lock is taken, unless `hint` says otherwise.
     pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
         self.answered(ticket, seen, hint);
         self.yielding.stop();
@@ -216,16 +224,16 @@ impl WaitQueue {
     }
 
     /// Sets the next poll to `at`, after an answer to `ticket`. Only the first waiter postpones the
-    /// poll: newcomers may try before it again and again, and perhaps no message reaches the first
-    /// waiter.
+    /// poll: newcomers may try before the first waiter again and again, and perhaps no message
+    /// reaches the first waiter.
     fn poll_after(&mut self, ticket: Ticket, at: Instant) {
         let is_first = self.waiters.front().is_some_and(|first| first.ticket == ticket);
         let sooner = self.poll_at.filter(|_| !is_first).map_or(at, |planned| planned.min(at));
         self.poll_at = Some(sooner);
     }
 
-    /// Leaves without a grant. The wakes of the waiter stay for the rest: a try without an answer
-    /// covers nothing.
+    /// Removes the waiter `ticket`. Its uncovered wakes stay for the other waiters: a try without
+    /// an answer covers nothing.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         if let Some(place) = self.place(ticket) {
             self.waiters.remove(place);
@@ -237,8 +245,8 @@ impl WaitQueue {
         self.wakes += 1;
     }
 
-    /// Counts a message. Other clients use the lock for at most `budget` each. Returns whether
-    /// there is a reason to try, perhaps later.
+    /// Counts a message, unless the message is this client's own. Other clients use the lock for at
+    /// most `budget` each. Returns whether there is a reason to try, perhaps later.
     pub(crate) fn message(&mut self, now: Instant, budget: Duration) -> bool {
         let wakes = self.yielding.message(now, budget);
         self.wakes += u64::from(wakes);
@@ -251,36 +259,37 @@ impl WaitQueue {
         self.wakes += 1;
     }
 
-    /// This client releases the lock on the server, and will receive the message if `subscribed`.
-    /// No waiter tries until the [answer](Self::release_ends) or the poll bound.
+    /// Notes that this client releases the lock on the server, and will receive the message if
+    /// `subscribed`. No waiter tries until the [answer](Self::release_ends) or the poll bound.
     pub(crate) fn release_begins(&mut self, now: Instant, subscribed: bool) {
         self.yielding.release_begins(now, self.poll_bound, subscribed);
     }
 
-    /// The release was answered or has failed: the delegate tries, now or after other clients'
-    /// waiters. The message has reached `receivers`, if the number is known. Returns whether the
-    /// delegate yields.
+    /// Counts a wake, as the release was answered or has failed: the delegate tries, now or after
+    /// other clients' waiters. The message has reached `receivers`, if the number is known. Returns
+    /// whether the delegate yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         self.wakes += 1;
         self.yielding.release_ends(now, receivers)
     }
 
-    /// This client's hold has ended, and no waiter yields. The message of a release under way
-    /// counts as any message: it may have arrived, and may be sent once more.
+    /// Counts a wake, as this client's hold has ended, and stops a yield. The message of a release
+    /// under way counts as any message: the message may have arrived, and may be sent once more.
     pub(crate) fn hold_ended(&mut self) {
         self.wakes += 1;
         self.yielding.stop();
         self.yielding.confirmed();
     }
 
-    /// The next recipient of a hold from a holder of this client: the first waiter, unless in a
-    /// call or with a given hold. No waiter behind it is eligible, as the first would be skipped.
+    /// Returns the next recipient of a hold from a holder of this client: the first waiter, unless
+    /// in a call or with a given hold. No waiter behind is eligible, as the first would be skipped.
     pub(crate) fn next_recipient(&self) -> Option<Ticket> {
         let first = self.waiters.front()?;
         (first.calling_since.is_none() && !first.has_hold).then_some(first.ticket)
     }
 
-    /// Gives a hold to the first waiter, `ticket`. All waiters know the holder, so no waiter polls.
+    /// Notes that the first waiter, `ticket`, is given a hold. All waiters know the holder, so the
+    /// knowledge counts as an answer, and the poll is postponed.
     pub(crate) fn give(&mut self, ticket: Ticket, now: Instant) {
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.has_hold = true;
@@ -289,46 +298,51 @@ impl WaitQueue {
         self.poll_at = Some(now + self.poll_bound);
     }
 
-    /// A waiter was granted the lock, and the next waiter will be given the hold, so does not try.
+    /// Covers all wakes, so that no waiter tries: a waiter was granted the lock, and the next
+    /// waiter will be given the hold.
     pub(crate) fn cover(&mut self) {
         self.covered = self.wakes;
     }
 
-    /// The waiter takes the given hold, and leaves. No waiter is woken: all wait for the new
-    /// holder.
+    /// Removes the waiter `ticket`, which takes the given hold. No waiter is woken: all wait for
+    /// the new holder.
     pub(crate) fn take(&mut self, ticket: Ticket) {
         self.leave(ticket);
         self.is_unwatched = true;
     }
 
-    /// The waiter declines the given hold, and waits on.
+    /// Notes that the waiter `ticket` declines the given hold, and waits on.
     pub(crate) fn decline(&mut self, ticket: Ticket) {
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.has_hold = false;
         }
     }
 
-    /// Whether the delegate, which is about to try, has to wake its deputy.
+    /// Takes back the mark of a queue that waiters have left without waking another. Returns
+    /// whether the mark was set, so that the delegate, which is about to try, has to wake its
+    /// deputy.
     pub(crate) fn take_unwatched(&mut self) -> bool {
         std::mem::take(&mut self.is_unwatched)
     }
 
-    /// The first waiter outside of a call: the delegate, if asleep. Needs no `now`.
+    /// Returns the first waiter outside of a call and without a given hold: the delegate, if
+    /// asleep. Needs no `now`.
     pub(crate) fn first_asleep(&self) -> Option<Ticket> {
         let mut asleep = self.waiters.iter().filter(|waiter| waiter.is_able());
         asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
     }
 
-    /// Whether this waiter has an answer: since the waiter joined, the server has refused all
-    /// waiters by an answer to any of them, or this client held the lock.
+    /// Whether the waiter `ticket` has an answer: since the waiter joined, the server has refused
+    /// all waiters by an answer to any of them, or this client held the lock.
     pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
         self.place(ticket)
             .and_then(|place| self.waiters.get(place))
             .is_some_and(|waiter| waiter.answers < self.answers)
     }
 
-    /// Requests an answer: `ticket` has no answer, and a quarter of the time is over. Unless a call
-    /// is under way, the delegate tries, as after a message: one answer serves all.
+    /// Notes that `ticket` requests an answer, as a quarter of its time is over without an answer.
+    /// Unless a call is under way, counts a wake, so the delegate tries: one answer serves all.
+    /// Stops a yield.
     pub(crate) fn ask(&mut self, ticket: Ticket, now: Instant) {
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.asks = true;
@@ -339,17 +353,18 @@ impl WaitQueue {
         }
     }
 
-    /// The waiters which have requested an answer.
+    /// Returns the waiters which have requested an answer.
     pub(crate) fn asking(&self) -> impl Iterator<Item = Ticket> + use<'_> {
         self.waiters.iter().filter(|waiter| waiter.asks).map(|waiter| waiter.ticket)
     }
 
-    /// The waiter allowed to try.
+    /// Returns the delegate: the waiter allowed to try. Returns `None` if each waiter is stuck or
+    /// has a given hold.
     pub(crate) fn delegate(&self, now: Instant) -> Option<Ticket> {
         self.waiters.get(self.delegate_place(now)?).map(|waiter| waiter.ticket)
     }
 
-    /// The waiters to wake after a change of the queue: the delegate and the deputy.
+    /// Returns the waiters to wake after a change of the queue: the delegate and the deputy.
     pub(crate) fn to_wake(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
         let both = [self.delegate_place(now), self.deputy_place(now)];
         both.into_iter()
@@ -358,7 +373,7 @@ impl WaitQueue {
             .map(|waiter| waiter.ticket)
     }
 
-    /// Whether this waiter may try, and has a reason.
+    /// Whether the waiter `ticket` is the delegate, and has a reason to try.
     pub(crate) fn is_called(&self, ticket: Ticket, now: Instant) -> bool {
         let delegate = self.delegate_place(now).and_then(|place| self.waiters.get(place));
         delegate.is_some_and(|delegate| {
@@ -366,12 +381,13 @@ impl WaitQueue {
         })
     }
 
+    /// Returns all tickets, in the order of arrival.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {
         self.waiters.iter().map(|waiter| waiter.ticket)
     }
 
-    /// Among the waiters not stuck in a call, the first waiter with a call or a reason to try; else
-    /// the first.
+    /// Returns the place of the delegate: among the waiters not stuck in a call, the first waiter
+    /// with a call or a reason to try; else the first.
     fn delegate_place(&self, now: Instant) -> Option<usize> {
         let busy = |waiter: &QueuedWaiter| {
             waiter.calling_since.is_some() || waiter.is_due(self.wakes, self.covered)
@@ -383,14 +399,15 @@ impl WaitQueue {
         Some(place)
     }
 
-    /// The first waiter except the delegate, among the waiters not stuck. The deputy checks now and
-    /// then whether the delegate is stuck. All waiters behind sleep until woken.
+    /// Returns the place of the deputy: the first waiter except the delegate, among the waiters not
+    /// stuck. The deputy checks now and then whether the delegate is stuck. All waiters behind
+    /// sleep until woken.
     fn deputy_place(&self, now: Instant) -> Option<usize> {
         let delegate = self.delegate_place(now)?;
         self.able(now).map(|(place, _)| place).find(|place| *place != delegate)
     }
 
-    /// The waiters allowed to try and not stuck in a call, with their places.
+    /// Returns the waiters allowed to try and not stuck in a call, with their places.
     fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &QueuedWaiter)> {
         self.waiters.iter().enumerate().filter(move |(_, waiter)| {
             let is_stuck = |since| now.saturating_duration_since(since) >= self.poll_bound;
@@ -398,17 +415,20 @@ impl WaitQueue {
         })
     }
 
-    /// The index of `ticket`, by binary search.
+    /// Searches for the place of the waiter `ticket`, by bisection. Returns `None` if the waiter
+    /// has left.
     fn place(&self, ticket: Ticket) -> Option<usize> {
         self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
     }
 
+    /// Returns the waiter `ticket`; `None` if the waiter has left.
     fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut QueuedWaiter> {
         let place = self.place(ticket)?;
         self.waiters.get_mut(place)
     }
 
-    /// When the deputy checks whether the delegate is stuck in its call, to take over.
+    /// Returns when the waiter at `place`, as the deputy, checks whether the delegate is stuck in
+    /// its call. `None` for any other waiter, which sleeps until woken.
     fn deputy_checks_at(&self, place: usize, now: Instant) -> Option<Instant> {
         if self.deputy_place(now) != Some(place) {
             return None;
@@ -417,6 +437,9 @@ impl WaitQueue {
         Some(since + self.poll_bound)
     }
 
+    /// Ends the call of the waiter `ticket`, which began with the wakes `seen`, by an answer.
+    /// Unless others may be granted something, the answer covers these wakes and counts for all
+    /// waiters.
     fn answered(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint) {
         if hint != WakeHint::MayTry {
             // Answers to two waiters may arrive in any order. Covered wakes stay covered.
@@ -437,8 +460,8 @@ impl QueuedWaiter {
         !self.has_hold
     }
 
-    /// Whether there is a wake covered neither by an answer for all nor by the waiter's own last
-    /// try.
+    /// Whether the waiter has a reason to try: no try so far, or a wake covered neither by an
+    /// answer for all nor by the waiter's own last try.
     fn is_due(&self, wakes: u64, covered: u64) -> bool {
         self.tried.is_none_or(|tried| wakes > covered.max(tried))
     }

@@ -45,7 +45,7 @@ pub(crate) struct WaitSettings {
 }
 
 impl WaitSettings {
-    /// The longest sleep of a waiter without messages.
+    /// Returns the longest sleep of a waiter without messages.
     pub(crate) fn poll_bound(&self, mode: WaitMode) -> Duration {
         match mode {
             WaitMode::Queued => QUEUE_POLL_BOUND,
@@ -64,7 +64,7 @@ pub(crate) struct WaitRegistry {
     pub(crate) shutdown: ShutdownState,
     /// Only waiters lock the mutex directly: other code uses [`channels`](Self::channels).
     pub(crate) channels: Mutex<Channels>,
-    /// Threads asleep here, or about to try again after a sleep.
+    /// The number of threads asleep here, or about to try again after a sleep.
     pub(crate) sleepers: Gauge,
     /// How often a hold was handed over.
     pub(crate) hand_overs: AtomicU64,
@@ -103,12 +103,13 @@ impl WaitRegistry {
         }
     }
 
-    /// Whether a thread of this client holds the lock, and will notify its waiters of the end.
+    /// Whether a thread of this client holds the plain lock `name`, and will notify the waiters of
+    /// the end.
     pub(crate) fn is_in_use(&self, name: &LockName, now: Instant) -> bool {
         self.holds.any(name, |hold| hold.kind == Kind::Reentrant && hold.is_in_use(now))
     }
 
-    /// The channels, with every waiter in its queue.
+    /// Locks the channels, and puts a lone waiter into its queue.
     pub(crate) fn channels(&self) -> MutexGuard<'_, Channels> {
         let mut channels = self.channels.lock();
         channels.queue_lone();
@@ -139,7 +140,7 @@ impl WaitRegistry {
         }
     }
 
-    /// The shutdown state. A shutdown begins with [`close`](Self::close).
+    /// Returns the shutdown state. A shutdown begins with [`close`](Self::close).
     pub(crate) fn shutdown(&self) -> &ShutdownState {
         &self.shutdown
     }
@@ -148,12 +149,13 @@ impl WaitRegistry {
         self.shutdown.has_begun()
     }
 
-    /// Threads asleep here, or about to try again after a sleep.
+    /// Returns how many threads are asleep here, or about to try again after a sleep.
     pub(crate) fn waiters(&self) -> usize {
         self.sleepers.now()
     }
 
-    /// How many threads of this client wait for a name on its channel, without watching threads.
+    /// Returns how many threads of this client have slept in a wait for a name on its channel,
+    /// without watching threads, and whether the channel has a confirmed subscription.
     pub(crate) fn waiting_on(&self, name: &LockName, channel: &str) -> ChannelWaiters {
         let mut channels = self.channels();
         channels.by_name.get_mut(channel).map_or_else(ChannelWaiters::default, |channel| {
@@ -164,7 +166,7 @@ impl WaitRegistry {
         })
     }
 
-    /// Whether a thread of this client waits for the lock of `hold`.
+    /// Whether a thread of this client has slept in a wait for the lock of `hold`.
     pub(crate) fn waits_for(&self, hold: &Hold) -> bool {
         self.waiting_on(&hold.name, &hold.name.channel()).threads > 0
     }
@@ -181,7 +183,8 @@ impl WaitRegistry {
         }
     }
 
-    /// Whether this client receives requests for its locks. Before, nothing is cached.
+    /// Whether the server has confirmed the subscription to requests for this client's locks. No
+    /// hold is cached before.
     pub(crate) fn hears_requests(&self) -> bool {
         self.hears_requests.load(Ordering::Relaxed)
     }
@@ -195,7 +198,7 @@ impl WaitRegistry {
         }
     }
 
-    /// How often a hold was handed over.
+    /// Returns how often a hold was handed over.
     pub(crate) fn hand_overs(&self) -> u64 {
         // Relaxed: a plain sum.
         self.hand_overs.load(Ordering::Relaxed)
@@ -261,7 +264,7 @@ pub(crate) struct Recipient<'a> {
     pub(crate) watchdog: &'a Watchdog,
 }
 
-/// The waiters of a client on a channel.
+/// The waiters of a client for a name on its channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChannelWaiters {
     pub(crate) threads: usize,
@@ -297,10 +300,12 @@ impl Channels {
         self.by_name.is_empty() && self.lone.is_none()
     }
 
+    /// Returns the channel `name`, which is added without waiters if missing.
     pub(crate) fn get_or_add(&mut self, name: &Arc<str>, poll_bound: Duration) -> &mut Channel {
         self.by_name.entry(Arc::clone(name)).or_insert_with(|| Channel::new(poll_bound))
     }
 
+    /// Makes a waiter the lone waiter, which has arrived at `since`. There is no other waiter.
     pub(crate) fn add_lone(
         &mut self,
         (channel, has_braces): (&Arc<str>, bool),
@@ -322,8 +327,8 @@ impl Channels {
         waiters.queue.join_trying(JoinMode::of(mode), since);
     }
 
-    /// Ends the first try of the lone waiter. If the waiter `stays`, puts it into its queue.
-    /// Returns whether the waiter is queued.
+    /// Ends the first try of the lone waiter. A waiter that `stays` is put into its queue. Returns
+    /// whether the waiter is queued.
     pub(crate) fn end_lone(&mut self, stays: bool) -> bool {
         if stays {
             self.queue_lone();
@@ -372,6 +377,7 @@ pub(crate) struct WaitingThread {
 }
 
 impl Channel {
+    /// Makes a channel without waiters and without a subscription.
     pub(crate) fn new(poll_bound: Duration) -> Self {
         let queues = || NameQueues {
             exclusive: Waiters::new(poll_bound),
@@ -381,20 +387,23 @@ impl Channel {
         Self { plain: queues(), braced: queues(), live: false }
     }
 
-    /// The waiters for the name with braces, or for the name without.
+    /// Returns the queues of the name with braces, or of the name without.
     pub(crate) fn of(&mut self, has_braces: bool) -> &mut NameQueues {
         if has_braces { &mut self.braced } else { &mut self.plain }
     }
 
+    /// Returns all queues of the channel: of both names and each mode.
     pub(crate) fn queues(&self) -> impl Iterator<Item = &Waiters> {
         let names = [&self.plain, &self.braced].into_iter();
         names.flat_map(|queues| [&queues.exclusive, &queues.shared, &queues.watching])
     }
 
+    /// Whether this client has subscribed to the channel for any of its queues.
     fn is_subscribed(&self) -> bool {
         self.queues().any(|waiters| waiters.subscribed)
     }
 
+    /// Returns all queues of the channel, to be changed.
     pub(crate) fn queues_mut(&mut self) -> impl Iterator<Item = &mut Waiters> {
         let names = [&mut self.plain, &mut self.braced].into_iter();
         names.flat_map(|queues| [&mut queues.exclusive, &mut queues.shared, &mut queues.watching])
@@ -402,6 +411,7 @@ impl Channel {
 }
 
 impl NameQueues {
+    /// Returns the queue in which waiters of `mode` wait.
     pub(crate) fn waiters(&mut self, mode: WaitMode) -> &mut Waiters {
         match mode {
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => &mut self.exclusive,
@@ -421,18 +431,20 @@ impl Waiters {
         }
     }
 
-    /// The server has answered a waiter. Wakes the waiters that have requested an answer.
+    /// Notes that the server has answered a waiter. Forgets an earlier failure, and wakes the
+    /// waiters that have requested an answer.
     pub(crate) fn answered(&mut self) {
         self.failure = None;
         self.queue.asking().for_each(|ticket| self.unpark(Some(ticket)));
     }
 
-    /// Whether the next waiter may be given a hold of this name.
+    /// Whether the next recipient of a hold waits for the lock `name`, and may be given a hold.
     pub(crate) fn gives_next(&self, name: &LockName) -> bool {
         let next = self.queue.next_recipient().and_then(|ticket| self.threads.get(&ticket));
         next.and_then(|thread| thread.recipient.as_ref()).is_some_and(|(wanted, _)| wanted == name)
     }
 
+    /// Wakes the thread of the waiter `ticket`. A waiter that has never slept needs no wake.
     pub(crate) fn unpark(&self, ticket: Option<Ticket>) {
         if let Some(thread) = ticket.and_then(|ticket| self.threads.get(&ticket)) {
             thread.parker.unpark();
@@ -441,13 +453,16 @@ impl Waiters {
 }
 
 impl WaitingThread {
+    /// Makes the entry of a waiter that sleeps on `parker`. `recipient` is set if the waiter may be
+    /// given a hold.
     pub(crate) fn new(parker: &Parker, recipient: Option<Recipient<'_>>) -> Self {
         let recipient = recipient.map(|recipient| (recipient.name.clone(), recipient.thread));
         Self { parker: parker.clone(), recipient, given: None }
     }
 }
 
-/// Removes a channel without waiters, and its subscription.
+/// Removes a channel without waiters. Ends the subscription of a channel without subscribed
+/// waiters, and lets the next waiter of an empty queue try at once.
 pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, store: &Store) {
     let was_subscribed = entry.get().is_subscribed();
     let is_unused = entry.get().queues().all(|waiters| waiters.queue.is_empty());

@@ -2,11 +2,12 @@
 //! argument.
 //!
 //! A lock that is handed from thread to thread of one client is released on the server when the
-//! budget is used up. The client's next waiter would still win: it tries as soon as the release is
-//! answered, while other clients have yet to receive the message. So the waiter *yields*: it does
-//! not try until another client has had the lock, and for at most [`LONGEST`]. A yield follows each
-//! release that has reached other clients, as long as these clients use their yields, and few of
-//! the remaining releases ([`UNUSED`], [`UNRECEIVED`]). `PUBLISH` reports the number of receivers.
+//! budget is used up. The client's next waiter would still win by a try upon the answer to the
+//! release, while other clients have yet to receive the message. So the waiter *yields*: the waiter
+//! does not try until another client has had the lock, and for at most [`LONGEST`]. A yield follows
+//! each release that has reached other clients, as long as these clients use their yields, and few
+//! of the remaining releases ([`UNUSED`], [`UNRECEIVED`]). `PUBLISH` reports the number of
+//! receivers.
 //!
 //! A yield of a learned time, by how soon other clients react, gave another process no better turn.
 
@@ -19,7 +20,7 @@ const UNUSED: u32 = 8;
 /// The number of releases between two yields while no client receives the messages. Waiters that
 /// poll, or that subscribe to another node, receive none.
 const UNRECEIVED: u32 = 32;
-/// How many releases of other clients follow in a row before this client tries again.
+/// The largest number of releases of other clients in a row before this client tries again.
 const MAX_RELEASES_AHEAD: u32 = 8;
 
 /// Whether the delegate of a queue yields.
@@ -34,6 +35,7 @@ pub(crate) struct Yielding {
     own_message_due: bool,
 }
 
+/// The phase of this client's last release on the server, by which the delegate tries or waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The delegate tries whenever there is a reason to try.
@@ -47,11 +49,13 @@ enum Phase {
 }
 
 impl Yielding {
+    /// Makes the state before the first release: no waiter yields.
     pub(crate) fn new() -> Self {
         Self { phase: Phase::No, releases: 0, was_used: true, own_message_due: false }
     }
 
-    /// Until when the delegate does not try in any case.
+    /// Returns until when the delegate does not try in any case; `None` if the delegate may try
+    /// `now`.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         let until = match self.phase {
             Phase::No => None,
@@ -61,15 +65,16 @@ impl Yielding {
         until.filter(|until| now < *until)
     }
 
-    /// This client releases the lock on the server. If the client is `subscribed`, its own message
-    /// will arrive, and is to be ignored.
+    /// Begins a release of this client on the server: the delegate waits for the answer, for
+    /// `longest` at most. If the client is `subscribed`, its own message will arrive, and is to be
+    /// ignored.
     pub(crate) fn release_begins(&mut self, now: Instant, longest: Duration, subscribed: bool) {
         self.own_message_due = subscribed;
         self.phase = Phase::Releasing { until: now + longest, subscribed };
     }
 
-    /// The release was answered, and its message has reached this number of `receivers`, if known.
-    /// Returns whether the delegate yields.
+    /// Ends the release, whose message has reached this number of `receivers`, if known. Returns
+    /// whether the delegate yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         if receivers.is_none_or(|receivers| receivers == 0) {
             // No message was published, or the time of the message is unknown. A try too many is
@@ -95,8 +100,9 @@ impl Yielding {
         true
     }
 
-    /// Counts a message. Returns whether the message may be another owner's release, and so a
-    /// reason to try, perhaps later. Each other client uses the lock for at most `budget`.
+    /// Counts a message. Returns `false` for the message of this client's own release, and
+    /// otherwise `true`: a reason to try, perhaps later. Each other client uses the lock for at
+    /// most `budget`.
     pub(crate) fn message(&mut self, now: Instant, budget: Duration) -> bool {
         if std::mem::take(&mut self.own_message_due) {
             return false;
@@ -113,12 +119,13 @@ impl Yielding {
         true
     }
 
-    /// The subscription is confirmed again. Messages sent before do not arrive any more.
+    /// Expects the own message no more, as the subscription is confirmed again: messages sent
+    /// before do not arrive any more.
     pub(crate) fn confirmed(&mut self) {
         self.own_message_due = false;
     }
 
-    /// A try was refused: another owner was first.
+    /// Notes a refused try: another owner was first, so the yield was used.
     pub(crate) fn refused(&mut self) {
         if let Phase::Yielding { releases_left, .. } = self.phase {
             self.was_used = true;
@@ -126,8 +133,8 @@ impl Yielding {
         }
     }
 
-    /// The delegate tries as soon as possible: a try was granted, a waiter needs an answer, or the
-    /// hold was lost.
+    /// Ends a yield, so that the delegate tries as soon as possible: a try was granted, a waiter
+    /// needs an answer, or the hold was lost.
     pub(crate) fn stop(&mut self) {
         self.phase = Phase::No;
     }
