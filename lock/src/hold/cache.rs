@@ -98,7 +98,7 @@ impl HoldCache {
         self.ended[end as usize].fetch_add(1, Relaxed);
     }
 
-    /// The counts for the client's statistics.
+    /// Returns the counts for the client's statistics.
     pub(crate) fn stats(&self) -> CacheStats {
         let ended = |end: CacheEnd| self.ended[end as usize].load(Relaxed);
         CacheStats {
@@ -111,7 +111,7 @@ impl HoldCache {
         }
     }
 
-    /// An acquire requests a cacheable lock.
+    /// Notes that an acquire requests a cacheable lock.
     pub(crate) fn set_used(&self) {
         // Usually the flag is set, and the threads share the cache line.
         if !self.is_used() {
@@ -119,18 +119,18 @@ impl HoldCache {
         }
     }
 
-    /// Whether a lock of this client may be cached.
+    /// Whether an acquire has requested a cacheable lock.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Relaxed)
     }
 
-    /// Whether no hold is cached.
+    /// Whether the list of present and former cached holds is empty, so that no hold is cached.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.now() == 0
     }
 
-    /// Lists `hold`, cached since `now`. If the list is too long, returns the hold with the longest
-    /// idle time, perhaps `hold`.
+    /// Lists `hold`, cached since `now`, unless listed. If the list is too long, removes and
+    /// returns the hold with the longest idle time, perhaps `hold`.
     pub(crate) fn list(&self, hold: &Arc<Hold>, now: Instant) -> Option<Arc<Hold>> {
         let mut listed = self.listed.lock();
         if hold.set_listed(true) {
@@ -172,14 +172,14 @@ impl HoldCache {
         }
     }
 
-    /// The holds in the cache, without holds in use.
+    /// Returns the holds in the cache, without holds in use.
     pub(crate) fn cached(&self) -> Vec<Arc<Hold>> {
         let listed = self.listed.lock();
         let all = listed.iter().map(|listed| &listed.hold);
         all.filter(|hold| hold.is_cached()).cloned().collect()
     }
 
-    /// Another client has requested `name`.
+    /// Notes that another client requested `name` at `now`. Too many names are not remembered.
     pub(crate) fn set_wanted(&self, name: &LockName, now: Instant) {
         let mut wanted = self.wanted.lock();
         let Wanted { by_name, latest } = &mut *wanted;
@@ -207,7 +207,8 @@ impl HoldCache {
     }
 }
 
-/// Whether a request of the time `since` counts.
+/// Whether a request of the time `since` counts at `now`: the request is younger than
+/// [`WANTED_FOR`].
 pub(crate) fn is_fresh(since: Instant, now: Instant) -> bool {
     now.saturating_duration_since(since) < WANTED_FOR
 }

@@ -26,7 +26,7 @@ use crate::model::validity::Validity;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 
-/// The rest of the work after [`Hold::cache`].
+/// The result of [`Hold::cache`], with the rest of the caller's work.
 pub(crate) struct Cached {
     /// Until when the hold may be cached, after the first caching.
     pub(crate) until: Option<Instant>,
@@ -64,6 +64,9 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// Makes the hold `id` of `holder`, with one guard, valid for `lease` after `sent_at`.
+    /// `watched`: whether the guard is watched. Until `late_copy_deadline` a copy of the acquire
+    /// may arrive.
     pub(crate) fn new(
         id: HoldId,
         holder: LocalHolder,
@@ -106,8 +109,8 @@ impl Hold {
         }
     }
 
-    /// The same hold, as the continuation of a hold started at `since`: the longest time counts
-    /// from there.
+    /// Returns the same hold, as the continuation of a hold started at `since`: the longest time
+    /// counts from there.
     pub(crate) fn started_at(mut self, since: Instant) -> Self {
         if let Some(until) = self.validity.until() {
             self.validity = Validity::new(since.min(until), until);
@@ -115,7 +118,7 @@ impl Hold {
         self
     }
 
-    /// The identity of the hold on the server.
+    /// Returns the identity of the hold on the server.
     pub(crate) fn id(&self) -> HoldId {
         HoldId { kind: self.kind, name: self.name.clone(), owner: self.owner.clone() }
     }
@@ -149,8 +152,8 @@ impl Hold {
     /// validity, renewals, the deadline of late copies. So each operation of the owner applies to
     /// the present holder.
     ///
-    /// Returns the listeners of the last holder, to be dropped with nothing locked. `None` if the
-    /// hold may not change its holder without the server, or changed it `limit` times.
+    /// Returns the listeners of the last holder, to be dropped with nothing locked. Returns `None`
+    /// if the hold may not change its holder without the server, or changed it `limit` times.
     pub(crate) fn change_holder(
         &self,
         thread: Option<ThreadId>,
@@ -172,8 +175,9 @@ impl Hold {
     }
 
     /// Caches the hold for the next acquire of this client, in place of the last guard, until
-    /// `given` after the first time at most. `None` if the hold may not change its holder without
-    /// the server.
+    /// `given` after the first time at most. Returns `None` if the hold is cached, the time for
+    /// caching is over, another client wants the lock, or the hold may not change its holder
+    /// without the server.
     pub(crate) fn cache(&self, lease: Lease, now: Instant, given: Duration) -> Option<Cached> {
         let (now_nanos, until) = (self.nanos_at(now), self.nanos_at(now + given));
         let mut state = self.state.lock();
@@ -190,8 +194,8 @@ impl Hold {
     }
 
     /// Gives a cached hold to an acquire. `thread` is the holder from `now` on; `None` stands for
-    /// the thread with the guard. `false` if the hold is not cached, the time is over, or the hold
-    /// may not be on the server any more.
+    /// the thread with the guard. Returns `false` if the hold is not cached, the time is over, or
+    /// the hold may not be on the server any more.
     pub(crate) fn take_cached(&self, thread: Option<ThreadId>, lease: Lease, now: Instant) -> bool {
         let nanos = self.nanos_at(now);
         let mut state = self.state.lock();
@@ -207,6 +211,7 @@ impl Hold {
         may
     }
 
+    /// Whether the hold, with its `state` locked, may go to another acquire without the server.
     fn may_be_reused(&self, state: &HoldState, lease: Lease, now: Instant) -> bool {
         state.may_be_handed_over(lease, None)
             && !self.at_limit.load(Ordering::Relaxed)
@@ -214,7 +219,7 @@ impl Hold {
     }
 
     /// Ends the caching of a hold, which has no guard then: no acquire takes the hold from now on.
-    /// `false` if the hold is not cached.
+    /// Returns `false` if the hold is not cached.
     pub(crate) fn end_cached(&self) -> bool {
         let mut state = self.state.lock();
         let was_cached = state.uncache();
@@ -225,7 +230,8 @@ impl Hold {
     }
 
     /// Returns the last guard of a cached hold to the calling thread. `is_first`: the hold was
-    /// cached for the first time, which does not count then. `false` if the hold is not cached.
+    /// cached for the first time, which does not count then. Returns `false` if the hold is not
+    /// cached.
     pub(crate) fn undo_cache(&self, is_first: bool) -> bool {
         let mut state = self.state.lock();
         let was_cached = state.uncache();
@@ -235,7 +241,7 @@ impl Hold {
         was_cached
     }
 
-    /// Another client has requested the lock: the next release goes to the server.
+    /// Notes that another client has requested the lock: the hold is not cached any more.
     pub(crate) fn set_wanted(&self) {
         self.state.lock().set_wanted();
     }
@@ -252,14 +258,15 @@ impl Hold {
         state.is_cached() && state.cache_until() <= nanos
     }
 
-    /// Until when the hold may be cached, and whether the hold is cached. `None` if never cached.
+    /// Returns until when the hold may be cached, and whether the hold is cached. Returns `None` if
+    /// never cached.
     pub(crate) fn cache_until(&self) -> Option<(Instant, bool)> {
         let state = self.state.lock();
         let until = state.cache_until();
         (until > 0).then(|| (self.at_nanos(until), state.is_cached()))
     }
 
-    /// Since when the hold is cached; `None` if not cached.
+    /// Returns since when the hold is cached; `None` if not cached.
     pub(crate) fn cached_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         state.is_cached().then(|| self.since_of(&state))
@@ -293,17 +300,19 @@ impl Hold {
         is_guarded && self.is_held(now)
     }
 
-    /// A count is sent. The hold is not handed over until [`count_answered`](Self::count_answered).
+    /// Notes that a count of guards is sent. The hold is not handed over until
+    /// [`count_answered`](Self::count_answered).
     pub(crate) fn count_sent(&self) {
         self.state.lock().count_unknown = true;
     }
 
-    /// The last count is acknowledged.
+    /// Notes that the last count is acknowledged.
     pub(crate) fn count_answered(&self) {
         self.state.lock().count_unknown = false;
     }
 
-    /// A forced release by this client begins, or has ended. The hold is not handed over meanwhile.
+    /// Notes that a forced release by this client begins, or has ended. The hold is not handed over
+    /// meanwhile.
     pub(crate) fn count_forced_release(&self, begins: bool) {
         self.state.lock().count_forced_release(begins);
     }
@@ -316,13 +325,13 @@ impl Hold {
         self.validity.remaining(now)
     }
 
-    /// The end of the validity; `None` once the hold is over.
+    /// Returns the end of the validity; `None` once the hold is over.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         self.validity.until()
     }
 
-    /// A renewal or a nested acquire, sent at `sent_at`, was granted. `false` if the hold was over
-    /// by then.
+    /// Extends the validity by a renewal or a nested acquire for `lease`, sent at `sent_at` and
+    /// granted. A later end stays. Returns `false`, without effect, if the hold was over by `now`.
     pub(crate) fn extend(&self, now: Instant, lease: Lease, sent_at: Instant) -> bool {
         let before = self.validity.until();
         let is_valid = self.validity.extend(now, lease.valid_until(sent_at));
@@ -340,8 +349,8 @@ impl Hold {
         is_valid
     }
 
-    /// The label under which the time of the present holder is counted; `None` if the acquire of
-    /// the present holder was not counted as granted.
+    /// Returns the label under which the time of the present holder is counted; `None` if the
+    /// acquire of the present holder was not counted as granted.
     pub(crate) fn metrics_label(&self) -> Option<MetricsLabel> {
         if cfg!(not(feature = "metrics")) {
             return None;
@@ -365,6 +374,7 @@ impl Hold {
         }
     }
 
+    /// Returns how many guards the hold has.
     pub(crate) fn guards(&self) -> u32 {
         self.state.lock().guards
     }
@@ -379,7 +389,7 @@ impl Hold {
         self.state.lock().add_guard(lease, watched)
     }
 
-    /// Has one of the unwatched guards watched from now on: renewals ask for `lease`.
+    /// Counts one of the unwatched guards as watched from now on: renewals ask for `lease`.
     pub(crate) fn watch_guard(&self, lease: Lease) {
         self.state.lock().watch_guard(lease);
     }
@@ -389,20 +399,22 @@ impl Hold {
         self.state.lock().unwatch_guard();
     }
 
-    /// Returns how many guards are left.
+    /// Counts a guard off the hold, as a watched guard if `watched`. Returns how many guards are
+    /// left.
     pub(crate) fn remove_guard(&self, watched: bool) -> u32 {
         self.state.lock().remove_guard(watched)
     }
 
-    /// The lease for a renewal, or `None` if no guard is watched.
+    /// Returns the lease for a renewal, or `None` if no guard is watched.
     pub(crate) fn watched_lease(&self) -> Option<Lease> {
         self.state.lock().watched_lease()
     }
 
-    /// The lease whose thirds are the times between renewals, or `None` without renewals. A renewal
-    /// by a `foreign` client, such as Redisson's, sets the time to live of a reader's whole key to
-    /// the foreign lease. So a reader asks at least as often, even for a lease that is not
-    /// extended. A hold whose key may not be on the server asks until there is a reply.
+    /// Returns the lease whose thirds are the times between renewals, or `None` without renewals.
+    ///
+    /// A renewal by a `foreign` client, such as Redisson's, sets the time to live of a reader's
+    /// whole key to the foreign lease. So a reader asks at least as often, even for a lease that is
+    /// not extended. A hold whose key may not be on the server asks until there is a reply.
     pub(crate) fn renewal_lease(&self, foreign: Lease) -> Option<Lease> {
         let watched = self.watched_lease();
         if self.kind.layout() == Layout::Reader {
@@ -412,7 +424,9 @@ impl Hold {
         watched.or_else(to_verify)
     }
 
-    /// The lease whose thirds are the times between renewals, after a renewal for `asked`.
+    /// Returns the lease whose thirds are the times between renewals, after a renewal for `asked`:
+    /// for a reader and for a hold that is only verified, the [renewal lease](Self::renewal_lease);
+    /// else `asked`.
     pub(crate) fn renewal_lease_after(&self, asked: Lease, foreign: Lease) -> Lease {
         let is_verified = self.needs_verification() && self.watched_lease().is_none();
         if self.kind.layout() == Layout::Reader || is_verified {
@@ -422,13 +436,14 @@ impl Hold {
         }
     }
 
-    /// The lease for a renewal sent at `now`, or `None` if no renewal should be sent.
+    /// Returns the lease for a renewal sent at `now`, or `None` if no renewal should be sent.
     pub(crate) fn lease_to_renew(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
         self.lease_to_extend(now, max_hold).or_else(|| self.lease_to_verify(now))
     }
 
-    /// `None` if no guard is watched, or the hold would be valid for longer than `max_hold` after
-    /// the grant.
+    /// Returns the lease by which a renewal sent at `now` extends the hold. Returns `None` if no
+    /// guard is watched, or if the hold would be valid for longer than `max_hold` after the present
+    /// holder's start.
     fn lease_to_extend(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
         // Locked until the decision: a hand-over in between would begin without a renewal.
         let state = self.state.lock();
@@ -442,8 +457,9 @@ impl Hold {
         Some(lease)
     }
 
-    /// The rest of the lease, of a reader or of a hold whose key may not be on the server. The
-    /// renewal asks for the rest again, and extends nothing.
+    /// Returns a lease for the rest of the validity, of a reader or of a hold whose key may not be
+    /// on the server; otherwise or for a short rest `None`. The renewal asks for the rest again,
+    /// and extends nothing.
     fn lease_to_verify(&self, now: Instant) -> Option<Lease> {
         /// A shortened key always has a longer time to live than this.
         const MIN: Duration = Duration::from_millis(250);
@@ -465,36 +481,40 @@ impl Hold {
         self.needs_verification.load(Ordering::Relaxed)
     }
 
-    /// When the acquire was sent, or when the [continued](Self::started_at) hold started.
+    /// Returns when the acquire was sent, or when the [continued](Self::started_at) hold started.
     pub(crate) fn granted_at(&self) -> Instant {
         self.validity.origin()
     }
 
-    /// Since when the present holder has the hold.
+    /// Returns since when the present holder has the hold.
     pub(crate) fn since(&self) -> Instant {
         self.since_of(&self.state.lock())
     }
 
+    /// Returns since when the present holder has the hold, with `state` locked.
     fn since_of(&self, state: &HoldState) -> Instant {
         self.at_nanos(state.held_since())
     }
 
-    /// For how long the present holder has had the hold.
+    /// Returns for how long the present holder has had the hold.
     pub(crate) fn held_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since())
     }
 
-    /// When the hold will have lasted for `long`; `None` after the report.
+    /// Returns when the present holder will have had the hold for `long`; `None` after the report,
+    /// or without `long`.
     pub(crate) fn long_at(&self, long: Option<Duration>) -> Option<Instant> {
         self.long_at_of(&self.state.lock(), long)
     }
 
+    /// Decides [`long_at`](Self::long_at), with `state` locked.
     fn long_at_of(&self, state: &HoldState, long: Option<Duration>) -> Option<Instant> {
         let at = self.since_of(state).checked_add(long?)?;
         (!self.long_reported.load(Ordering::Relaxed)).then_some(at)
     }
 
-    /// The report of a hold of at least `long` at `now`. Only once.
+    /// Returns the report of a hold of at least `long` at `now`, once for each holder; otherwise
+    /// `None`.
     pub(crate) fn report_long(&self, now: Instant, long: Option<Duration>) -> Option<HeldLock> {
         long?;
         // Locked, so that the report is about one holder.
@@ -512,7 +532,7 @@ impl Hold {
         })
     }
 
-    /// A snapshot for [`Client::holds`](crate::Client::holds); `None` once ended.
+    /// Returns a snapshot for [`Client::holds`](crate::Client::holds); `None` once ended.
     pub(crate) fn snapshot(&self, now: Instant) -> Option<OwnHold> {
         let remaining = self.validity.remaining(now);
         if remaining.is_zero() {
@@ -539,7 +559,7 @@ impl Hold {
         })
     }
 
-    /// The report of the loss.
+    /// Makes the report of the loss.
     pub(crate) fn loss_report(&self, now: Instant, reason: LostReason) -> LostLock {
         LostLock {
             name: self.name.clone(),
@@ -549,8 +569,8 @@ impl Hold {
         }
     }
 
-    /// A request for `lease` is about to be sent. Whatever the reply, and even without a reply, the
-    /// server may retain the key for `lease` from now on.
+    /// Notes that a request for `lease` is about to be sent. Whatever the reply, and even without a
+    /// reply, the server may retain the key for `lease` from now on.
     pub(crate) fn request(&self, lease: Lease) {
         self.state.lock().request(lease);
     }
@@ -561,16 +581,17 @@ impl Hold {
         self.state.lock().key_may_outlive_validity
     }
 
+    /// Returns the longest requested lease, for which the server may retain the key.
     pub(crate) fn longest_lease(&self) -> Lease {
         self.state.lock().longest
     }
 
-    /// Until when a copy of the acquire may still arrive; `None` without copies.
+    /// Returns until when a copy of the acquire may still arrive; `None` without copies.
     pub(crate) fn late_copy_deadline(&self) -> Option<ServerTime> {
         self.late_copy_deadline.as_deref().copied()
     }
 
-    /// The fencing token, if drawn.
+    /// Returns the fencing token, if drawn.
     pub(crate) fn token(&self) -> Option<u64> {
         self.state.lock().cold.as_ref()?.fencing_token
     }
@@ -582,13 +603,13 @@ impl Hold {
         *state.cold.get_or_insert_default().fencing_token.get_or_insert(token)
     }
 
-    /// The key stays at least until `until` after an earlier release.
+    /// Makes an earlier release leave the key at least until `until`.
     pub(crate) fn keep_until(&self, until: Instant) {
         let nanos = self.nanos_at(until);
         self.state.lock().keep_until(nanos);
     }
 
-    /// Until when the key stays after an earlier release; `None` for nearly every hold.
+    /// Returns until when the key stays after an earlier release; `None` for nearly every hold.
     pub(crate) fn kept_until(&self) -> Option<Instant> {
         let until = self.state.lock().cold.as_ref()?.keep_until;
         (until > 0).then(|| self.at_nanos(until))
@@ -607,7 +628,7 @@ impl Hold {
         ));
     }
 
-    /// The place on the watchdog's wheel.
+    /// Returns the place on the watchdog's wheel.
     pub(crate) fn wheel_entry(&self) -> WheelEntry {
         self.state.lock().wheel_entry
     }
@@ -617,13 +638,13 @@ impl Hold {
         change(&mut self.state.lock().wheel_entry)
     }
 
-    /// The form of an instant in its [`WheelEntry`].
+    /// Converts an instant into nanoseconds after the start of the hold, as in its [`WheelEntry`].
     pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
         let after = at.saturating_duration_since(self.granted_at());
         u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The inverse of [`nanos_at`](Self::nanos_at).
+    /// Converts nanoseconds after the start of the hold into an instant.
     pub(crate) fn at_nanos(&self, nanos: u64) -> Instant {
         self.granted_at() + Duration::from_nanos(nanos)
     }
@@ -665,12 +686,14 @@ impl Hold {
         true
     }
 
-    /// Why the validity has ended, if nothing has ended the hold. The only place of this decision.
-    /// A server that hangs during a due renewal does not count as a pause of this process.
+    /// Decides why the validity has ended, if nothing has ended the hold. The only place of this
+    /// decision. A server that hangs during a due renewal does not count as a pause of this
+    /// process.
     pub(crate) fn reason_of_end(&self) -> LostReason {
         self.reason(&self.state.lock())
     }
 
+    /// Decides the [reason of the end](Self::reason_of_end), with `state` locked.
     fn reason(&self, state: &HoldState) -> LostReason {
         // Relaxed: the flags only choose the reason in a report.
         if state.watched == 0 {
@@ -693,13 +716,13 @@ impl Hold {
         self.unanswered.load(Ordering::Relaxed) != 0
     }
 
-    /// A renewal becomes due. The server's last refusal counts until the next answer.
+    /// Notes that a renewal becomes due. The server's last refusal counts until the next answer.
     pub(crate) fn set_unanswered(&self) {
         // Relaxed: the value only chooses the reason in a report.
         self.unanswered.fetch_max(1, Ordering::Relaxed);
     }
 
-    /// The server refused a renewal with this code, or did not answer.
+    /// Notes that the server refused a renewal with this code, or did not answer (`None`).
     pub(crate) fn note_refusal(&self, code: Option<&str>) {
         let number = code.map_or(0, number_of_code);
         self.unanswered.store(number + 1, Ordering::Relaxed);
@@ -716,20 +739,21 @@ impl Hold {
         state.is_over && state.lost().is_none()
     }
 
-    /// How the hold was lost, if the loss was found.
+    /// Returns how the hold was lost, if the loss was found.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         self.state.lock().lost()
     }
 
-    /// A channel for the reason of a loss. The channel closes without a reason at a release, or
-    /// when the listener is [removed](Self::remove_listener).
+    /// Makes a channel for the reason of a loss, and adds its listener. The channel closes without
+    /// a reason at a release, or when the listener is [removed](Self::remove_listener).
     pub(crate) fn listen(&self) -> (Receiver<LostReason>, Option<ListenerId>) {
         let (sender, receiver) = LossSender::new();
         (receiver, self.add_listener(sender))
     }
 
     /// Notifies `listener` of a loss, at once if the hold is lost, and drops `listener` at a
-    /// release. `None` if the hold is over.
+    /// release. A request to release the lock is passed too, also an earlier request. Returns
+    /// `None` if the hold is over.
     pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) -> Option<ListenerId> {
         let mut state = self.state.lock();
         if let Some(reason) = state.lost() {
@@ -747,8 +771,8 @@ impl Hold {
         None
     }
 
-    /// Passes a request to release the lock to each guard, present or future. The hold goes to no
-    /// other thread of this client any more.
+    /// Passes the first request to release the lock to each guard, present or future. The hold goes
+    /// to no other thread of this client any more. Later requests have no effect.
     pub(crate) fn revoke(&self, revocation: &Revocation) {
         let listeners = self.state.lock().revoke(revocation);
         for listener in listeners {
@@ -776,6 +800,7 @@ impl Hold {
     }
 }
 
+/// Calls each listener with the reason of the loss.
 fn notify(listeners: &[(ListenerId, Arc<dyn HoldListener>)], reason: LostReason) {
     for (_, listener) in listeners {
         listener.on_lost(reason);

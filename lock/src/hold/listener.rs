@@ -13,20 +13,21 @@ use crate::model::sync::Mutex;
 
 /// Notified of the events of a hold, and dropped without a call when the hold is released.
 ///
-/// Called without the lock of the hold, on any thread, also on a ticker or a renewal thread: a listener does
-/// not wait, reads no clock, and drops nothing that might do either.
+/// Called without the lock of the hold, on any thread, also on a ticker or a renewal thread: a
+/// listener does not wait, reads no clock, and drops nothing that might do either.
 pub(crate) trait HoldListener: fmt::Debug + Send + Sync {
-    /// A hold of this listener is lost. The last call.
+    /// Notifies the listener that a hold is lost. No call for the hold follows.
     fn on_lost(&self, reason: LostReason);
 
-    /// A program has requested the release of the hold.
+    /// Notifies the listener that a program has requested the release of the hold.
     fn on_revocation(&self, _revocation: &Revocation) {}
 }
 
 /// Notified of the end of a hold of this client without a release by a caller.
 pub(crate) trait EndListener: fmt::Debug + Send + Sync {
-    /// A hold of this name is over. Called with no lock held, on any thread, also on a ticker or a
-    /// renewal thread: the listener does not wait, and reads no clock.
+    /// Notifies the listener that a hold of this name is over. Called with no lock held, on any
+    /// thread, also on a ticker or a renewal thread: the listener does not wait, and reads no
+    /// clock.
     fn hold_ended(&self, name: &LockName);
 }
 
@@ -35,8 +36,8 @@ pub(crate) trait EndListener: fmt::Debug + Send + Sync {
 pub(crate) struct LossSender(Mutex<Option<Sender<LostReason>>>);
 
 impl LossSender {
-    /// A listener and its channel, which receives one reason, and closes afterwards or when the
-    /// listener is dropped.
+    /// Makes a listener and its channel, which receives one reason, and closes afterwards or when
+    /// the listener is dropped.
     pub(crate) fn new() -> (Arc<Self>, Receiver<LostReason>) {
         let (sender, receiver) = bounded(1);
         (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
@@ -52,9 +53,9 @@ impl HoldListener for LossSender {
     }
 }
 
-/// The channel of a guard in the child of a fork, with its message. The guard's own channel may
-/// have been copied while a thread was changing it, and so may any cell for another channel. So
-/// each call makes a channel and leaks it: a guard returns a reference.
+/// Makes the channel of a guard in the child of a fork, with its message. The guard's own channel
+/// may have been copied while a thread was changing the channel, and so may any cell for another
+/// channel. So each call makes a channel and leaks the channel: a guard returns a reference.
 pub(crate) fn forked_channel() -> &'static Receiver<LostReason> {
     let (sender, receiver) = bounded(1);
     let _fits = sender.try_send(LostReason::Forked);

@@ -34,6 +34,7 @@ pub(crate) struct LongWaits {
     count: AtomicUsize,
 }
 
+/// The listed waits, and the times of searches for deadlocks and of the record.
 #[derive(Debug, Default)]
 struct List {
     waits: BTreeMap<u64, ListedWait>,
@@ -45,15 +46,17 @@ struct List {
     written: i64,
 }
 
+/// A wait in the list, and its state on this client.
 #[derive(Debug)]
 struct ListedWait {
-    /// `client` is not used. `since` is zero until the server has the wait.
+    /// The wait as in the record. `client` is not used. `since` is zero until the server has the
+    /// wait.
     wait: LongWait,
     began: Instant,
     parker: Parker,
     /// The cycle with which the wait is to end.
     failed: Option<String>,
-    /// A cycle with this wait was reported.
+    /// Whether a cycle with this wait was reported.
     is_reported: bool,
 }
 
@@ -72,9 +75,9 @@ pub(crate) struct ListedUntilDropped<'a> {
     number: u64,
 }
 
-/// The holds which the current thread cannot release during its wait. Not among them are unrenewed
-/// holds, which end by themselves, permits, which any thread may give back, and a hold given to the
-/// thread since its wait began, which ends the wait.
+/// Returns the holds which the current thread cannot release during its wait. Not among the holds
+/// are unrenewed holds, which end by themselves, permits, which any thread may give back, and a
+/// hold given to the thread since its wait `began`, which ends the wait.
 fn held_by_thread(holds: &HoldRegistry, began: Instant, now: Instant) -> Vec<ThreadHold> {
     let holder = LocalHolder::Thread(thread::current().id());
     let mut own = Vec::new();
@@ -103,7 +106,8 @@ impl LongWaits {
         name.as_str().len() <= LONGEST_NAME
     }
 
-    /// Lists a wait of the current thread, which sleeps on `parker`. `None` if the list is full.
+    /// Lists a wait of the current thread for `name`, which `began` in the past and sleeps on
+    /// `parker`, together with the thread's holds. Returns `None` if the list is full.
     pub(crate) fn list(
         &self,
         holds: &HoldRegistry,
@@ -135,7 +139,8 @@ impl LongWaits {
         Some(ListedUntilDropped { waits: self, number })
     }
 
-    /// The waits for the client's record. `None` without waits.
+    /// Encodes the waits for the client's record, as far as there is room. Returns `None` without
+    /// waits.
     pub(crate) fn named(&self, now: Instant) -> Option<NamedWaits> {
         if self.is_empty() {
             return None;
@@ -154,8 +159,8 @@ impl LongWaits {
         (!field.is_empty()).then_some(NamedWaits { field, ages })
     }
 
-    /// The record names these waits since `written`, by the server's clock. Has a waiter search for
-    /// deadlocks.
+    /// Notes that the record has the waits `named` since `written`, by the server's clock. Has a
+    /// waiter search for deadlocks.
     pub(crate) fn are_written(&self, named: &NamedWaits, written: i64, now: Instant) {
         let mut list = self.list.lock();
         list.written = written;
@@ -170,12 +175,13 @@ impl LongWaits {
         list.look_at(now);
     }
 
-    /// Has a waiter search for deadlocks at this time.
+    /// Has a waiter search for deadlocks at this time, or earlier if planned before.
     pub(crate) fn look_at(&self, at: Instant) {
         self.list.lock().look_at(at);
     }
 
-    /// The waits in the record, with `client` as their client, and when the record was written.
+    /// Returns the waits in the record, with `client` as their client, and when the record was
+    /// written.
     pub(crate) fn own(&self, client: &str) -> (Vec<LongWait>, i64) {
         let list = self.list.lock();
         let named = list.waits.values().filter(|listed| listed.wait.since != 0);
@@ -186,11 +192,12 @@ impl LongWaits {
         (own.collect(), list.written)
     }
 
+    /// Whether the wait is still listed.
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.list.lock().waits.contains_key(&number)
     }
 
-    /// Marks these waits as reported with a cycle. `false` if all were marked before.
+    /// Marks these waits as reported with a cycle. Returns `false` if all were marked before.
     pub(crate) fn set_reported(&self, numbers: &[u64]) -> bool {
         let mut list = self.list.lock();
         let mut is_new = false;
@@ -202,7 +209,7 @@ impl LongWaits {
         is_new
     }
 
-    /// Ends a wait, with the description of its cycle.
+    /// Ends a wait, with the description of its cycle, and wakes its thread.
     pub(crate) fn fail(&self, number: u64, cycle: &str) {
         let mut list = self.list.lock();
         if let Some(listed) = list.waits.get_mut(&number) {
@@ -213,7 +220,8 @@ impl LongWaits {
 }
 
 impl List {
-    /// Wakes the waiters, which sleep until this time at most, or until the next search is due.
+    /// Plans a search for deadlocks at this time, but not too soon after the last search, and keeps
+    /// an earlier plan. Wakes all listed waiters, which then sleep until the search at most.
     fn look_at(&mut self, at: Instant) {
         let at = self.last_look.map_or(at, |last| at.max(last + LOOK_INTERVAL));
         self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
@@ -222,12 +230,13 @@ impl List {
 }
 
 impl ListedUntilDropped<'_> {
-    /// When a waiter is to search for deadlocks.
+    /// Returns when a waiter is to search for deadlocks; `None` if no search is planned.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.waits.list.lock().look_at
     }
 
-    /// Whether a search for deadlocks is due. True for a single waiter.
+    /// Takes over the planned search for deadlocks, if due. Returns `true` to one waiter for each
+    /// search.
     pub(crate) fn takes_look(&self, now: Instant) -> bool {
         let mut list = self.waits.list.lock();
         let is_due = list.look_at.take_if(|at| *at <= now).is_some();
@@ -237,7 +246,7 @@ impl ListedUntilDropped<'_> {
         is_due
     }
 
-    /// The cycle with which the wait is to end.
+    /// Returns the cycle with which the wait is to end; `None` if the wait goes on.
     pub(crate) fn failed(&self) -> Option<String> {
         self.waits.list.lock().waits.get(&self.number)?.failed.clone()
     }

@@ -23,6 +23,7 @@ pub(crate) struct LossSignal {
 }
 
 impl LossSignal {
+    /// Makes the signals of a guard. No signal is created yet.
     pub(crate) fn new() -> Self {
         Self {
             home: HomeProcess::new(),
@@ -32,7 +33,8 @@ impl LossSignal {
         }
     }
 
-    /// The channel of the first loss. `listen` adds the listener to the holds.
+    /// Returns the channel of the first loss. The first call has `listen` add the listener to the
+    /// holds.
     pub(crate) fn channel(
         &self,
         listen: impl FnOnce(Arc<dyn HoldListener>),
@@ -47,8 +49,9 @@ impl LossSignal {
         })
     }
 
-    /// The end awaited by tasks, which `wakers` wakes; `None` in the child of a fork. `listen` adds
-    /// the listener to the holds. An error if the thread for wakers cannot be started.
+    /// Returns the end awaited by tasks, which `wakers` wakes; `None` in the child of a fork. The
+    /// first call has `listen` add the listener to the holds. Returns an error if the thread for
+    /// wakers cannot be started.
     pub(crate) fn awaited_end(
         &self,
         wakers: &WakerThread,
@@ -67,8 +70,8 @@ impl LossSignal {
         Ok(self.awaited.get())
     }
 
-    /// The signal of a request; `None` in the child of a fork. `listen` adds the listener to the
-    /// holds.
+    /// Returns the signal of a request; `None` in the child of a fork. The first call has `listen`
+    /// add the listener to the holds.
     pub(crate) fn revocation(
         &self,
         listen: impl FnOnce(Arc<dyn HoldListener>),

@@ -1,6 +1,6 @@
 //! The present acquires of named owners. Several threads of one owner may acquire the same lock at
-//! the same time. They try at the server one after another, and a grant to one thread is the hold
-//! of all.
+//! the same time. The threads try at the server one after another, and a grant to one thread is the
+//! hold of all.
 //!
 //! The order is of tries, not of acquires: in a queue of acquires a single try would wait behind a
 //! sleeping thread. The owner on the server is new for each hold, as for any holder.
@@ -13,6 +13,7 @@ use crate::model::sync::{Mutex, Parker};
 #[derive(Debug, Default)]
 pub(crate) struct NamedAcquires(Mutex<Vec<NamedEntry>>);
 
+/// One acquire of a named owner, as listed.
 #[derive(Debug)]
 struct NamedEntry {
     name: LockName,
@@ -27,19 +28,24 @@ struct NamedEntry {
 /// The progress of an acquire with its try at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TryState {
+    /// The acquire does not try, and awaits no try.
     Idle,
+    /// The acquire waits until the try of another acquire of the owner is over.
     Awaited,
+    /// The acquire tries at the server.
     Running,
 }
 
 impl NamedEntry {
+    /// Whether this is an acquire of `name` by `holder`.
     fn is_of(&self, name: &LockName, holder: &LocalHolder) -> bool {
         self.name == *name && self.holder == *holder
     }
 }
 
 impl NamedAcquires {
-    /// Adds an acquire, if `holder` is a named owner. Any other holder acquires with one thread.
+    /// Lists an acquire, if `holder` is a named owner. Returns `None` for any other holder, which
+    /// acquires with one thread.
     pub(crate) fn begin(&self, name: &LockName, holder: &LocalHolder) -> Option<NamedAcquire<'_>> {
         let LocalHolder::Named(_) = holder else { return None };
         let (name, holder, parker) = (name.clone(), holder.clone(), Parker::new());
@@ -53,7 +59,8 @@ impl NamedAcquires {
         Some(NamedAcquire { all: self, parker })
     }
 
-    /// The registry has a new hold of this name. The other acquires of its owner may nest the hold.
+    /// Notifies the acquires of `name` by the same owner (`is_holder`) of a new hold in the
+    /// registry, which each acquire may nest.
     pub(crate) fn granted(&self, name: &LockName, is_holder: impl Fn(&LocalHolder) -> bool) {
         for entry in &mut *self.0.lock() {
             if entry.name == *name && is_holder(&entry.holder) {
@@ -72,8 +79,8 @@ pub(crate) struct NamedAcquire<'a> {
 }
 
 impl NamedAcquire<'_> {
-    /// Unparked when the owner has a new hold of the name, and when an [awaited
-    /// try](Self::begin_try) is over.
+    /// Returns the parker, which is unparked when the owner has a new hold of the name, and when an
+    /// [awaited try](Self::begin_try) is over.
     pub(crate) fn parker(&self) -> &Parker {
         &self.parker
     }
@@ -85,9 +92,9 @@ impl NamedAcquire<'_> {
         own.is_some_and(|own| std::mem::take(&mut all[own].has_new_hold))
     }
 
-    /// Begins a try at the server. `None` while another acquire of the owner and the name tries:
-    /// the end of that try unparks this acquire. A grant is in the registry of holds before a try
-    /// ends.
+    /// Begins a try at the server. Returns `None` while another acquire of the owner and the name
+    /// tries: the end of the other try unparks this acquire. A grant is in the registry of holds
+    /// before a try ends.
     pub(crate) fn begin_try(&self) -> Option<NamedTry<'_>> {
         let mut all = self.all.0.lock();
         let own = self.index(&all)?;
@@ -102,7 +109,7 @@ impl NamedAcquire<'_> {
         Some(NamedTry(self))
     }
 
-    /// Another acquire may try.
+    /// Ends the try, and unparks the acquires of the owner and the name that await its end.
     fn end_try(&self) {
         let mut all = self.all.0.lock();
         let Some(own) = self.index(&all) else { return };
@@ -113,6 +120,7 @@ impl NamedAcquire<'_> {
         all.iter().filter(waits).for_each(|other| other.parker.unpark());
     }
 
+    /// Returns the index of this acquire in the list.
     fn index(&self, all: &[NamedEntry]) -> Option<usize> {
         all.iter().position(|entry| entry.parker.is(&self.parker))
     }

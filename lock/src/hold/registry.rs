@@ -42,6 +42,7 @@ pub(crate) enum FoundHold {
     Cached(Arc<Hold>),
 }
 
+/// The number of shards.
 const SHARDS: usize = 64;
 
 /// Holds by the hash of the name: the hash is computed once, and the name is stored once.
@@ -77,6 +78,7 @@ enum HoldsOfHash {
 }
 
 impl HoldsOfHash {
+    /// Returns the holds of all names with this hash.
     fn all(&self) -> &[Arc<Hold>] {
         match self {
             Self::One(hold) => std::slice::from_ref(hold),
@@ -84,10 +86,12 @@ impl HoldsOfHash {
         }
     }
 
+    /// Returns the holds of `name`, one of the names with this hash.
     fn of<'a>(&'a self, name: &'a LockName) -> impl Iterator<Item = &'a Arc<Hold>> {
         self.all().iter().filter(move |hold| hold.name == *name)
     }
 
+    /// Adds a hold of the same hash.
     fn add(&mut self, hold: Arc<Hold>) {
         let mut all = self.all().to_vec();
         all.push(hold);
@@ -96,7 +100,7 @@ impl HoldsOfHash {
 }
 
 impl HoldRegistry {
-    /// A registry with at most `max_cached` cached holds.
+    /// Makes a registry with at most `max_cached` cached holds.
     pub(crate) fn new(max_cached: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -108,7 +112,7 @@ impl HoldRegistry {
         }
     }
 
-    /// The hold of this name, holder and layout.
+    /// Returns the hold of this name, holder and layout.
     pub(crate) fn find(
         &self,
         name: &LockName,
@@ -120,7 +124,7 @@ impl HoldRegistry {
         shard.get(&hash)?.of(name).find(is_it).cloned()
     }
 
-    /// The hold of this name, holder and layout, or else the cached hold of the name.
+    /// Returns the hold of this name, holder and layout, or else the cached hold of the name.
     pub(crate) fn find_for(
         &self,
         name: &LockName,
@@ -137,7 +141,7 @@ impl HoldRegistry {
         holds.find(|hold| hold.is_cached()).map(|hold| FoundHold::Cached(Arc::clone(hold)))
     }
 
-    /// The cached hold of this name.
+    /// Returns the cached hold of this name.
     pub(crate) fn find_cached(&self, name: &LockName) -> Option<Arc<Hold>> {
         if self.cache.is_empty() {
             return None;
@@ -146,17 +150,19 @@ impl HoldRegistry {
         shard.get(&hash)?.of(name).find(|hold| hold.is_cached()).cloned()
     }
 
+    /// Returns all holds of this name, of any holder and layout.
     pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {
         let (shard, hash) = self.shard(name);
         shard.get(&hash).map(|holds| holds.of(name).cloned().collect()).unwrap_or_default()
     }
 
-    /// Whether a hold of this name is as `wanted`.
+    /// Whether `wanted` is true for a hold of this name.
     pub(crate) fn any(&self, name: &LockName, wanted: impl Fn(&Hold) -> bool) -> bool {
         let (shard, hash) = self.shard(name);
         shard.get(&hash).is_some_and(|holds| holds.of(name).any(|hold| wanted(hold)))
     }
 
+    /// Adds a hold, and wakes the other acquires of a named owner, which may nest the hold.
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
         self.add(hold);
         if hold.has_named_holder {
@@ -164,6 +170,7 @@ impl HoldRegistry {
         }
     }
 
+    /// Adds a hold to its shard.
     fn add(&self, hold: &Arc<Hold>) {
         let (mut shard, hash) = self.shard(&hold.name);
         match shard.entry(hash) {
@@ -221,7 +228,7 @@ impl HoldRegistry {
         self.count.now()
     }
 
-    /// The locked shard of a name, and the name's hash.
+    /// Locks the shard of a name. Returns the shard, and the name's hash.
     fn shard(&self, name: &LockName) -> (MutexGuard<'_, Shard>, u64) {
         let hash = self.names.hash_one(name);
         // The table inside a shard uses the lowest bits and the highest.

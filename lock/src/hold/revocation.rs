@@ -31,6 +31,7 @@ pub(crate) struct RevocationSignal {
 }
 
 impl RevocationSignal {
+    /// Makes a signal without a request.
     pub(crate) fn new() -> Arc<Self> {
         let (sender, receiver) = bounded(1);
         let sender = Mutex::new(Some(sender));
@@ -45,8 +46,8 @@ impl RevocationSignal {
         self.asked.get()
     }
 
-    /// The end awaited by tasks, which `wakers` wakes. An error if the thread for wakers cannot be
-    /// started.
+    /// Returns the end awaited by tasks, which `wakers` wakes, made at the first call. Returns an
+    /// error if the thread for wakers cannot be started.
     pub(crate) fn awaited_end(&self, wakers: &WakerThread) -> Result<&Arc<AwaitedEnd>, Error> {
         if let Some(end) = self.awaited.get() {
             return Ok(end);
@@ -66,6 +67,7 @@ impl RevocationSignal {
         self.end_wait();
     }
 
+    /// Wakes the tasks that wait for a request.
     fn end_wait(&self) {
         if let Some(end) = self.awaited.get() {
             end.come(None);
@@ -88,8 +90,8 @@ impl HoldListener for RevocationSignal {
     }
 }
 
-/// The channel of a guard's requests. In the child of a fork, without a signal, the channel is
-/// closed: made for each call, and leaked, as the channel of the loss.
+/// Returns the channel of a guard's requests. In the child of a fork, without a signal, each call
+/// makes a closed channel and leaks the channel, as for the loss.
 pub(crate) fn channel_of(signal: Option<&Arc<RevocationSignal>>) -> &Receiver<Revocation> {
     match signal {
         Some(signal) => &signal.receiver,

@@ -38,11 +38,12 @@ pub(crate) struct HoldState {
 }
 
 impl HoldState {
-    /// How the hold was lost; `None` if not lost.
+    /// Returns how the hold was lost; `None` if not lost.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.cold.as_ref().and_then(|cold| cold.lost)
     }
 
+    /// Notes the loss of the hold, for queries and reports.
     pub(crate) fn set_lost(&mut self, reason: LostReason) {
         self.cold.get_or_insert_default().lost = Some(reason);
     }
@@ -107,6 +108,7 @@ pub(crate) struct Loss {
 }
 
 impl HoldState {
+    /// Makes the state of a hold with one guard. The parameters are the fields.
     pub(crate) fn new(
         thread: Option<ThreadId>,
         lease: Lease,
@@ -129,12 +131,15 @@ impl HoldState {
         }
     }
 
-    /// A request for `lease` is about to be sent.
+    /// Notes that a request for `lease` is about to be sent: the server may retain the key for
+    /// `lease`.
     pub(crate) fn request(&mut self, lease: Lease) {
         self.longest = self.longest.max(lease);
         self.key_may_outlive_validity = true;
     }
 
+    /// Adds a guard, which requests `lease`. Returns how many guards there are, or `None` if the
+    /// last guard is gone or the hold is over.
     pub(crate) fn add_guard(&mut self, lease: Lease, watched: bool) -> Option<u32> {
         if self.is_over || self.guards == 0 {
             return None;
@@ -148,7 +153,7 @@ impl HoldState {
         Some(self.guards)
     }
 
-    /// Has one of the unwatched guards watched from now on.
+    /// Counts one of the unwatched guards as watched from now on: renewals ask for `lease`.
     pub(crate) fn watch_guard(&mut self, lease: Lease) {
         self.watched += 1;
         self.lease = lease;
@@ -159,7 +164,8 @@ impl HoldState {
         self.watched = self.watched.saturating_sub(1);
     }
 
-    /// Returns how many guards are left.
+    /// Counts a guard off the hold, as a watched guard if `watched`. Returns how many guards are
+    /// left.
     pub(crate) fn remove_guard(&mut self, watched: bool) -> u32 {
         self.guards = self.guards.saturating_sub(1);
         self.watched = self.watched.saturating_sub(u32::from(watched));
@@ -170,8 +176,9 @@ impl HoldState {
     /// server may retain for the hold ends with the watched `lease`. Never called for the hold of a
     /// named owner.
     ///
-    /// At most `limit` times. Not during a forced release, not with a token, which belongs to one
-    /// holder, not after a request to release, and not if the key is to stay after the release.
+    /// A hold is handed over at most `limit` times. A hold is not handed over during a forced
+    /// release, with a token, which belongs to one holder, after a request to release, or if the
+    /// key is to stay after the release.
     pub(crate) fn may_be_handed_over(&self, lease: Lease, limit: Option<u32>) -> bool {
         (self.guards, self.watched) == (1, 1)
             && (self.lease, self.longest) == (lease, lease)
@@ -185,7 +192,8 @@ impl HoldState {
             })
     }
 
-    /// Makes `thread` the holder from `held_since` on; `None` stands for the thread with the guard.
+    /// Makes `thread` the holder from `held_since` on, and counts a hand-over. `None` stands for
+    /// the thread with the guard.
     pub(crate) fn set_holder(&mut self, thread: Option<ThreadId>, held_since: u64) {
         self.thread = thread;
         self.is_counted = false;
@@ -195,8 +203,8 @@ impl HoldState {
     }
 
     /// Caches the hold: no thread is the holder from `now` on, until an acquire takes the hold. The
-    /// first call sets the end of caching to `until`. Returns this end. `None` if the time is over,
-    /// or another client wants the lock.
+    /// first call sets the end of caching to `until`. Returns this end, or `None` if the time is
+    /// over, or another client wants the lock.
     pub(crate) fn cache(&mut self, now: u64, until: u64) -> Option<u64> {
         let cold = self.cold.get_or_insert_default();
         if cold.cache_until == 0 {
@@ -226,7 +234,8 @@ impl HoldState {
         self.cold.as_mut().is_some_and(|cold| mem::take(&mut cold.is_cached))
     }
 
-    /// Until when the hold may be cached, in nanoseconds after the start of the hold.
+    /// Returns until when the hold may be cached, in nanoseconds after the start of the hold. Zero
+    /// before the first caching.
     pub(crate) fn cache_until(&self) -> u64 {
         self.cold.as_ref().map_or(0, |cold| cold.cache_until)
     }
@@ -238,7 +247,7 @@ impl HoldState {
         }
     }
 
-    /// Another client has requested the lock.
+    /// Notes that another client has requested the lock: the hold is not cached any more.
     pub(crate) fn set_wanted(&mut self) {
         self.cold.get_or_insert_default().is_wanted = true;
     }
@@ -255,12 +264,13 @@ impl HoldState {
         cold.listeners.iter().map(|(_, listener)| Arc::clone(listener)).collect()
     }
 
-    /// The request to release the lock, if any.
+    /// Returns the request to release the lock, if any.
     pub(crate) fn revocation(&self) -> Option<&Revocation> {
         self.cold.as_ref()?.revocation.as_deref()
     }
 
-    /// Since when the present holder has the hold, in nanoseconds after the start of the hold.
+    /// Returns since when the present holder has the hold, in nanoseconds after the start of the
+    /// hold.
     pub(crate) fn held_since(&self) -> u64 {
         self.cold.as_ref().map_or(0, |cold| cold.held_since)
     }
@@ -271,13 +281,13 @@ impl HoldState {
         *forced = if begins { forced.saturating_add(1) } else { forced.saturating_sub(1) };
     }
 
-    /// The key stays at least until `until`.
+    /// Makes a release leave the key at least until `until`.
     pub(crate) fn keep_until(&mut self, until: u64) {
         let cold = self.cold.get_or_insert_default();
         cold.keep_until = cold.keep_until.max(until);
     }
 
-    /// The lease for a renewal, or `None` if no guard is watched.
+    /// Returns the lease for a renewal, or `None` if no guard is watched.
     pub(crate) fn watched_lease(&self) -> Option<Lease> {
         (self.watched > 0).then_some(self.lease)
     }
@@ -286,6 +296,7 @@ impl HoldState {
         self.cold.as_ref()?.holder_name.as_ref()
     }
 
+    /// Adds a listener, and returns its new identity.
     pub(crate) fn add_listener(&mut self, listener: Arc<dyn HoldListener>) -> ListenerId {
         let cold = self.cold.get_or_insert_default();
         let id = ListenerId(cold.next_listener);
