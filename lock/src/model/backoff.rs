@@ -27,10 +27,10 @@ pub struct Backoff {
     longest: Duration,
 }
 
-/// A shorter pause only loads the server.
+/// The shortest pause. A shorter pause only loads the server.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// A longer pause would leave the lock free for longer than users expect.
+/// The longest pause. A longer pause would leave the lock free for longer than users expect.
 const MOST: Duration = Duration::from_secs(1);
 
 impl Backoff {
@@ -42,7 +42,7 @@ impl Backoff {
         Self { shortest, longest: longest.max(shortest) }
     }
 
-    /// The pause after this many refusals.
+    /// Draws a pause after this many refusals.
     pub(crate) fn pause(self, refusals: u32) -> Duration {
         let doubled =
             2_u32.checked_pow(refusals).and_then(|times| self.shortest.checked_mul(times));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use hashed_wheel::{Clock, Parker, SystemClock};
 
-/// Monotonic time including suspend. Its instants start out equal to [`Instant::now`].
+/// Monotonic time including suspend. The clock's instants start out equal to [`Instant::now`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuspendClock {
     anchor: Instant,
@@ -19,6 +19,7 @@ pub(crate) struct SuspendClock {
 }
 
 impl SuspendClock {
+    /// Makes a clock that begins with the present time of the system's monotonic clock.
     pub(crate) fn new() -> Self {
         let anchor = SystemClock.now();
         Self { anchor, boot_at_anchor: since_boot(anchor) }
@@ -43,6 +44,7 @@ impl Clock for SuspendClock {
     }
 }
 
+/// Returns the time since the start of the machine, including suspend.
 #[cfg(any(target_os = "linux", target_vendor = "apple"))]
 fn since_boot(_anchor: Instant) -> Duration {
     #[cfg(target_os = "linux")]
@@ -55,7 +57,7 @@ fn since_boot(_anchor: Instant) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
 }
 
-/// Other systems use their monotonic clock.
+/// Returns the time since `anchor` by the monotonic clock of any other system.
 #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 fn since_boot(anchor: Instant) -> Duration {
     SystemClock.now().saturating_duration_since(anchor)

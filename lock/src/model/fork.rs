@@ -15,7 +15,7 @@ use std::process;
 pub(crate) struct HomeProcess(u32);
 
 impl HomeProcess {
-    /// The current process.
+    /// Makes the mark of a value created in the current process.
     pub(crate) fn new() -> Self {
         Self(process::id())
     }

@@ -49,12 +49,12 @@ impl Kind {
         Self::Permit,
     ];
 
-    /// The index in [`ALL`](Self::ALL).
+    /// Returns the index in [`ALL`](Self::ALL).
     pub(crate) fn number(self) -> usize {
         self as usize
     }
 
-    /// The kind's name in metrics and events.
+    /// Returns the kind's name in metrics and events.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Reentrant => "lock",
@@ -68,8 +68,8 @@ impl Kind {
         }
     }
 
-    /// The layout on the server. A thread with a hold re-enters the hold through any kind of the
-    /// same layout: on the server both are one hold.
+    /// Returns the layout on the server. A thread with a hold re-enters the hold through any kind
+    /// of the same layout: on the server both are one hold.
     pub(crate) fn layout(self) -> Layout {
         match self {
             Self::Reentrant | Self::Fair | Self::Fenced | Self::Spin => Layout::Counted,

@@ -15,22 +15,25 @@ pub(crate) struct Lease {
     millis: u64,
 }
 
-/// A shorter lease leaves nothing after drift and the round trip.
+/// The shortest lease. A shorter lease leaves nothing after drift and the round trip.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// A hundred years. Redis adds the wall clock to a lease, and `Instant` the time since boot; both
-/// sums stay far from overflow.
+/// The longest lease, a hundred years. Redis adds the wall clock to a lease, and `Instant` the time
+/// since boot; both sums stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Redisson's `lockWatchdogTimeout`: renewed every ten seconds. The locks of a dead process are
-/// free after thirty seconds.
+/// The default lease of a watched hold: Redisson's `lockWatchdogTimeout`, renewed every ten
+/// seconds. The locks of a dead process are free after thirty seconds.
 pub(crate) const DEFAULT: Lease = Lease { millis: 30_000 };
 
 impl Lease {
+    /// Makes a lease of whole milliseconds. Returns [`Error::InvalidLease`] as
+    /// [`named`](Self::named) does.
     pub(crate) fn new(lease: Duration) -> Result<Self, Error> {
         Self::named("lease", lease)
     }
 
-    /// A lease, or another time which the server counts as a lease. `what` is the name in an error.
+    /// Makes a lease, or another time which the server counts as a lease. `what` is the name in an
+    /// error.
     ///
     /// Returns [`Error::InvalidLease`] for less than 10 ms or more than a hundred years.
     pub(crate) fn named(what: &str, lease: Duration) -> Result<Self, Error> {
@@ -54,38 +57,39 @@ impl Lease {
         self.millis
     }
 
-    /// The lease in milliseconds, as a signed number like the server's. The longest lease fits.
+    /// Returns the lease in milliseconds, as a signed number like the server's. The longest lease
+    /// fits.
     pub(crate) fn millis_i64(self) -> i64 {
         i64::try_from(self.millis).unwrap_or(i64::MAX)
     }
 
-    /// The longest lease with a validity of at most `left`: another request for such a lease
-    /// prolongs nothing.
+    /// Returns the longest lease with a validity of at most `left`: another request for such a
+    /// lease prolongs nothing.
     pub(crate) fn covering(left: Duration) -> Self {
         // First the drift's 2 ms, then its hundredth.
         let millis = (left.as_millis() + 2) * 100 / 99;
         Self { millis: u64::try_from(millis).unwrap_or(u64::MAX) }
     }
 
-    /// The end of the validity of a lease granted to a request sent at `sent_at`.
+    /// Returns the end of the validity of a lease granted to a request sent at `sent_at`.
     pub(crate) fn valid_until(self, sent_at: Instant) -> Instant {
         sent_at + self.duration().saturating_sub(self.drift())
     }
 
-    /// The least remaining validity of a watched hold while each renewal is answered in time: the
-    /// validity minus a third of the lease.
+    /// Returns the least remaining validity of a watched hold while each renewal is answered in
+    /// time: the validity minus a third of the lease.
     pub(crate) fn least_remaining(self) -> Duration {
         self.duration().saturating_sub(self.drift()).saturating_sub(self.duration() / 3)
     }
 
-    /// One hundredth and 2 ms: the difference in rate of two clocks, and Redis's rounding to whole
-    /// milliseconds.
+    /// Returns the margin for drift, one hundredth and 2 ms: the difference in rate of two clocks,
+    /// and Redis's rounding to whole milliseconds.
     fn drift(self) -> Duration {
         self.duration() / 100 + Duration::from_millis(2)
     }
 
-    /// The longest time from one request to the next renewal: two ticks less than a third of the
-    /// lease, so the renewal reaches the server before the third is over.
+    /// Returns the longest time from one request to the next renewal: two ticks less than a third
+    /// of the lease, so the renewal reaches the server before the third is over.
     pub(crate) fn renewal_interval(self, tick: Duration) -> Duration {
         (self.duration() / 3).saturating_sub(tick * 2)
     }

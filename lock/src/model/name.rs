@@ -11,21 +11,24 @@ use crate::error::{Error, truncated};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockName(Arc<str>);
 
-/// A longer name is most likely a mistake, and every wait would send the name again.
+/// The longest name, in bytes. A longer name is most likely a mistake, and every wait would send
+/// the name again.
 pub(crate) const LONGEST_NAME: usize = 64 * 1024;
 
+/// The prefix of the channels of latches.
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
 /// Whether a channel may be in another hash slot than its key: true only for latches with a brace
-/// in the name. Then the key's node cannot publish to the
-/// channel's shard, only to all nodes. Redisson cannot use such a latch in a cluster at all, so no
-/// sharded subscriber misses the message.
+/// in the name. Then the key's node cannot publish to the channel's shard, only to all nodes.
+/// Redisson cannot use such a latch in a cluster at all, so no sharded subscriber misses the
+/// message.
 pub(crate) fn is_in_other_slot(channel: &str) -> bool {
     let braced = channel.strip_prefix(LATCH_CHANNEL).and_then(|braced| braced.strip_prefix('{'));
     braced.is_some_and(|name| name.contains('{'))
 }
 
 impl LockName {
+    /// Checks a name. Returns [`Error::InvalidName`] if the name is empty or too long.
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         let reason = if name.is_empty() {
             "it is empty".to_owned()
@@ -37,7 +40,7 @@ impl LockName {
         Err(Error::InvalidName { name: truncated(name), reason })
     }
 
-    /// A placeholder for all names in a message.
+    /// Returns a placeholder for all names in a message.
     pub(crate) fn any() -> Self {
         Self(Arc::from("*"))
     }
@@ -46,7 +49,7 @@ impl LockName {
         &self.0
     }
 
-    /// The name for messages, truncated if long.
+    /// Returns the name for messages, truncated if long.
     pub(crate) fn shown(&self) -> String {
         truncated(&self.0)
     }
@@ -57,7 +60,8 @@ impl LockName {
         self.0.contains('{')
     }
 
-    /// The second name with the same derived keys in Redisson's layout, if any.
+    /// Returns the second name with the same derived keys in Redisson's layout, if any: `{x}` for
+    /// `x`, and `x` for `{x}`.
     fn twin(&self) -> Option<String> {
         if !self.has_braces() {
             return Some(format!("{{{}}}", self.0));
@@ -66,100 +70,103 @@ impl LockName {
         inner.filter(|inner| !inner.contains('{')).map(str::to_owned)
     }
 
-    /// Returns the name. Returns [`Error::InvalidName`] for a name in braces which shares keys with
-    /// the name inside, so nobody uses both names.
+    /// Returns the name, or [`Error::InvalidName`] for a name in braces which shares keys with the
+    /// name inside, so nobody uses both names.
     pub(crate) fn without_outer_braces(self) -> Result<Self, Error> {
         let is_refused = self.has_braces() && self.twin().is_some();
         if is_refused { Err(self.shares_keys()) } else { Ok(self) }
     }
 
+    /// Makes the error of a name that shares keys with the other of two names.
     fn shares_keys(&self) -> Error {
         let twin = truncated(&self.twin().unwrap_or_default());
         let reason = format!("it would share keys with {twin:?}: use one of the two names");
         Error::InvalidName { name: self.shown(), reason }
     }
 
-    /// The channel of the lock's releases, as named by Redisson. Like all names here, the channel's
-    /// name is built on demand: a hundred thousand holds only need their channels at their ends.
+    /// Returns the channel of the lock's releases, as named by Redisson. Like all names here, the
+    /// channel's name is built on demand: a hundred thousand holds only need their channels at
+    /// their ends.
     pub(crate) fn channel(&self) -> Arc<str> {
         Arc::from(self.channel_parts().concat())
     }
 
-    /// The parts of the channel's name.
+    /// Returns the parts of the channel's name.
     pub(crate) fn channel_parts(&self) -> [&str; 4] {
         self.parts("redisson_lock__channel")
     }
 
-    /// The channel of one waiter of a fair lock.
+    /// Returns the channel of one waiter of a fair lock.
     pub(crate) fn channel_of(&self, waiter: impl fmt::Display) -> Arc<str> {
         Arc::from(self.with_prefix("redisson_lock__channel", format_args!(":{waiter}")))
     }
 
-    /// The channel of read-write locks.
+    /// Returns the channel of read-write locks.
     pub(crate) fn read_write_channel(&self) -> Arc<str> {
         self.prefixed("redisson_rwlock")
     }
 
-    /// The channel of semaphores.
+    /// Returns the channel of semaphores.
     pub(crate) fn semaphore_channel(&self) -> Arc<str> {
         self.prefixed("redisson_sc")
     }
 
-    /// The channel of latches. Redisson ignores braces here, so the channel of a latch with braces
-    /// in its name [is in another slot](is_in_other_slot).
+    /// Returns the channel of latches. Redisson ignores braces here, so the channel of a latch with
+    /// braces in its name [is in another slot](is_in_other_slot).
     pub(crate) fn latch_channel(&self) -> Arc<str> {
         Arc::from(format!("{LATCH_CHANNEL}{{{}}}", self.0))
     }
 
-    /// The key of the last fencing token.
+    /// Returns the key of the last fencing token.
     pub(crate) fn token(&self) -> Arc<str> {
         self.prefixed("redisson_lock_token")
     }
 
-    /// The key of a fair lock's queue.
+    /// Returns the key of a fair lock's queue.
     pub(crate) fn queue(&self) -> Arc<str> {
         self.prefixed("redisson_lock_queue")
     }
 
-    /// The key of the liveness deadlines of the waiters in [`queue`](Self::queue).
+    /// Returns the key of the liveness deadlines of the waiters in [`queue`](Self::queue).
     pub(crate) fn queue_deadlines(&self) -> Arc<str> {
         self.prefixed("redisson_lock_timeout")
     }
 
-    /// The key of the leases of an expirable semaphore's permits.
+    /// Returns the key of the leases of an expirable semaphore's permits.
     pub(crate) fn permit_leases(&self) -> Arc<str> {
         self.suffixed("timeout")
     }
 
-    /// The key of the server's reply to the last call of the request sequence `id`, or to the
-    /// release of the permit `id`. With this key a copy counts once.
+    /// Returns the key of the server's reply to the last call of the request sequence `id`, or to
+    /// the release of the permit `id`. With this key a copy counts once.
     pub(crate) fn request(&self, id: impl fmt::Display) -> Arc<str> {
         Arc::from(self.own("wheellock_request", format_args!(":{id}")))
     }
 
-    /// A key of one slot of the job of this name: its lock, or its record.
+    /// Returns a key of one slot of the job of this name: its lock, or its record.
     pub(crate) fn job(&self, key: &str, slot: &str) -> String {
         self.own(&format!("wheellock_job_{key}"), format_args!(":{slot}"))
     }
 
-    /// The key of the last token of the job of this name.
+    /// Returns the key of the last token of the job of this name.
     pub(crate) fn job_tokens(&self) -> Arc<str> {
         Arc::from(self.own("wheellock_job_token", format_args!("")))
     }
 
-    /// The key of the slots for which the job of this name ran last.
+    /// Returns the key of the slots for which the job of this name ran last.
     pub(crate) fn job_runs(&self) -> Arc<str> {
         Arc::from(self.own("wheellock_job_runs", format_args!("")))
     }
 
-    /// The place where this client's threads wait for a lock without messages. Not a channel.
+    /// Returns the place where this client's threads wait for a lock without messages. Not a
+    /// channel.
     pub(crate) fn polled(&self) -> Arc<str> {
         Arc::from(self.own("polled", format_args!("")))
     }
 
-    /// A key in this name's slot, unknown to Redisson. Keys of different names differ, whatever
-    /// follows: a name without braces ends at its `}`, and any other name is preceded by its
-    /// length.
+    /// Makes a key in this name's hash slot, unknown to Redisson: `prefix`, the name, and `more`.
+    /// Keys of different names differ, whatever follows: a name without braces ends at its `}`, and
+    /// any other name is preceded by its length.
     fn own(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
         let name = &*self.0;
         if name.contains(['{', '}']) {
@@ -169,19 +176,22 @@ impl LockName {
         }
     }
 
-    /// A name in this name's slot, with a prefix. Redisson's `prefixName`: a name without braces is
-    /// put in braces, so all keys of one lock share a slot in a cluster. As in Redisson, any `{`
-    /// counts as braces.
+    /// Makes a name in this name's hash slot, with a prefix. Redisson's `prefixName`: a name
+    /// without braces is put in braces, so all keys of one lock share a hash slot in a cluster. As
+    /// in Redisson, any `{` counts as braces.
     pub(crate) fn prefixed(&self, prefix: &str) -> Arc<str> {
         Arc::from(self.parts(prefix).concat())
     }
 
+    /// Returns the parts of the name with a prefix, as [`prefixed`](Self::prefixed) joins the
+    /// parts.
     fn parts<'a>(&'a self, prefix: &'a str) -> [&'a str; 4] {
         let (open, close) = self.braces();
         [prefix, open, &self.0, close]
     }
 
-    /// A name in this name's slot, with a prefix as in [`prefixed`](Self::prefixed), and a suffix.
+    /// Makes a name in this name's hash slot, with a prefix as in [`prefixed`](Self::prefixed), and
+    /// a suffix.
     fn with_prefix(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
         /// Room for an owner or a permit's id, and the braces.
         const MORE: usize = 64;
@@ -194,12 +204,12 @@ impl LockName {
         text
     }
 
-    /// The text between a prefix and this name, and the text after the name.
+    /// Returns the text between a prefix and this name, and the text after the name.
     fn braces(&self) -> (&'static str, &'static str) {
         if self.has_braces() { (":", "") } else { (":{", "}") }
     }
 
-    /// A name in this name's slot, with a suffix: Redisson's `suffixName`.
+    /// Makes a name in this name's hash slot, with a suffix: Redisson's `suffixName`.
     pub(crate) fn suffixed(&self, suffix: &str) -> Arc<str> {
         let name = &*self.0;
         let parts =
@@ -220,6 +230,7 @@ pub(crate) struct SharedKeys {
     hasher: RandomState,
 }
 
+/// The number of places for keys.
 const PLACES: usize = 512;
 
 impl Default for SharedKeys {
@@ -268,13 +279,13 @@ impl Prefix {
         Self(Arc::from(prefix))
     }
 
-    /// This prefix, followed by `more`.
+    /// Returns this prefix, followed by `more`.
     pub(crate) fn then(&self, more: &str) -> Self {
         Self(Arc::from(format!("{}{more}", self.0)))
     }
 
-    /// The lock's name for `name` under this prefix. Returns [`Error::InvalidName`] if `name` is
-    /// empty or the result is too long.
+    /// Returns the lock's name for `name` under this prefix. Returns [`Error::InvalidName`] if
+    /// `name` is empty or the result is too long.
     pub(crate) fn name(&self, name: &str) -> Result<LockName, Error> {
         if self.0.is_empty() {
             LockName::parse(name)
@@ -288,7 +299,7 @@ impl Prefix {
 }
 
 impl Prefix {
-    /// A pattern of Redis: this prefix with every character escaped, followed by `pattern`.
+    /// Makes a pattern of Redis: this prefix with every special character escaped, then `pattern`.
     pub(crate) fn pattern(&self, pattern: &str) -> String {
         let mut text = String::with_capacity(self.0.len() + pattern.len());
         for sign in self.0.chars() {

@@ -32,8 +32,8 @@ use crate::model::sync::thread::{self, ThreadId};
 pub(crate) struct ClientId {
     uuid: Uuid,
     started: Instant,
-    /// The last number of a permit or a request. Scripts compare these as Lua numbers, so they stay
-    /// small.
+    /// The last number of a permit or a request. Scripts compare these numbers as Lua numbers, so
+    /// the numbers stay small.
     drawn: AtomicU64,
     /// The last number of a lock's hold, without [`TIMED`] and [`WATCHED`].
     drawn_for_locks: AtomicU64,
@@ -50,7 +50,7 @@ const SEQUENCE: u32 = 21;
 const MILLIS: u32 = 40;
 
 impl ClientId {
-    /// A new identity of a client started at `started`, by the client's clock.
+    /// Draws a new identity for a client started at `started`, by the client's clock.
     ///
     /// The bytes are the operating system's. A generator inside this process would repeat its bytes
     /// in a child of a fork, and each of two clients with one identity would hold the locks of
@@ -76,18 +76,18 @@ impl ClientId {
         self.uuid == client
     }
 
-    /// When the client started, by the client's clock.
+    /// Returns when the client started, by the client's clock.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
 
-    /// A new owner of a permit or a request, never used before.
+    /// Draws a new owner of a permit or a request, never used before.
     pub(crate) fn next_owner(&self) -> Owner {
         // Relaxed: the number only has to differ. No other memory depends on the number.
         Owner { client: self.uuid, number: self.drawn.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
-    /// A new owner of a lock's hold acquired at `now`, never used before.
+    /// Draws a new owner of a lock's hold acquired at `now`, never used before.
     pub(crate) fn next_lock_owner(&self, now: Instant, watched: bool) -> Owner {
         let age = now.saturating_duration_since(self.started).as_millis();
         let millis = u64::try_from(age).unwrap_or(u64::MAX).min((1 << MILLIS) - 1);
@@ -117,8 +117,8 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Half of the client's identity, and the number: as unlikely to repeat as the owner, and
-    /// shorter.
+    /// Returns half of the client's identity, and the number: as unlikely to repeat as the owner,
+    /// and shorter.
     pub(crate) fn bytes(&self) -> [u8; 16] {
         // The half of the UUID with the most random bits.
         let (_, half) = self.client.as_u64_pair();
@@ -129,12 +129,12 @@ impl Owner {
         bytes
     }
 
-    /// The owner's number, larger than all numbers drawn by the client before.
+    /// Returns the owner's number, larger than all numbers drawn by the client before.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The parts of the owner's text around the colon: the client's text, and the number.
+    /// Returns the parts of the owner's text around the colon: the client's text, and the number.
     pub(crate) fn parts(&self) -> ([u8; 36], u64) {
         let mut client = [0; 36];
         self.client.hyphenated().encode_lower(&mut client);

@@ -26,7 +26,7 @@ use crate::model::owner::Owner;
 pub struct PermitId([u8; 16]);
 
 impl PermitId {
-    /// The permit acquired by this owner.
+    /// Returns the id of the permit acquired by this owner.
     pub(crate) fn of(owner: &Owner) -> Self {
         Self(owner.bytes())
     }

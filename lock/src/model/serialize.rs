@@ -6,15 +6,17 @@ use std::time::{Duration, SystemTime};
 use hashed_wheel::Summary;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
+/// Returns a time in whole milliseconds.
 fn count(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Serializes a time, in milliseconds.
 pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(count(*time))
 }
 
-/// A possibly unknown time.
+/// Serializes a possibly unknown time, in milliseconds.
 #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
 pub(crate) fn known_millis<S: Serializer>(
     time: &Option<Duration>,
@@ -23,7 +25,7 @@ pub(crate) fn known_millis<S: Serializer>(
     time.map(count).serialize(serializer)
 }
 
-/// A possibly unknown point in time, in milliseconds since the beginning of 1970.
+/// Serializes a possibly unknown point in time, in milliseconds since the beginning of 1970.
 #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
 pub(crate) fn known_unix_millis<S: Serializer>(
     time: &Option<SystemTime>,
@@ -33,7 +35,7 @@ pub(crate) fn known_unix_millis<S: Serializer>(
     since.map(count).serialize(serializer)
 }
 
-/// A time in milliseconds, or none for [`Duration::MAX`].
+/// Serializes a time in milliseconds, or none for [`Duration::MAX`].
 pub(crate) fn finite_millis<S: Serializer>(
     time: &Duration,
     serializer: S,
@@ -42,7 +44,7 @@ pub(crate) fn finite_millis<S: Serializer>(
     known_millis(&finite, serializer)
 }
 
-/// A summary of short times, in whole microseconds.
+/// Serializes a summary of short times, in whole microseconds.
 pub(crate) fn summary<S: Serializer>(summary: &Summary, serializer: S) -> Result<S::Ok, S::Error> {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let mut fields = serializer.serialize_struct("Summary", 4)?;
@@ -53,6 +55,7 @@ pub(crate) fn summary<S: Serializer>(summary: &Summary, serializer: S) -> Result
     fields.end()
 }
 
+/// Serializes the `Debug` text of a value.
 pub(crate) fn debug<S: Serializer>(value: &impl Debug, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{value:?}"))
 }

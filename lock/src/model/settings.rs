@@ -82,17 +82,18 @@ pub(crate) enum HandOver {
 }
 
 impl HandOver {
-    /// `Within(budget)`, or `Off` for a budget of zero.
+    /// Makes `Within(budget)`, or `Off` for a budget of zero.
     pub(crate) fn within(budget: Duration) -> Self {
         if budget.is_zero() { Self::Off } else { Self::Within(budget) }
     }
 
-    /// The same setting with a count of hand-overs, for a store where time is no measure.
+    /// Returns the same setting with a count of hand-overs, for a store where time is no measure.
     pub(crate) fn counted(self) -> Self {
         if self == Self::Off { self } else { Self::Times(HAND_OVERS) }
     }
 
-    /// How long one client retains a lock while other clients wait.
+    /// Returns how long one client retains a lock while other clients wait. Zero without
+    /// hand-overs, or if hand-overs are counted.
     pub(crate) fn budget(self) -> Duration {
         match self {
             Self::Within(budget) => budget,
@@ -139,10 +140,12 @@ impl From<u32> for Replicas {
     }
 }
 
-/// Below ten ticks, a third of the lease is not enough for a tick, the jitter and a round trip.
+/// The shortest lease of a watched hold, in ticks. With fewer ticks, a third of the lease is not
+/// enough for a tick, the jitter and a round trip.
 const TICKS_PER_WATCHED_LEASE: u32 = 10;
 
-/// Redis limits a script to some thousands of arguments, and a renewal has two.
+/// The largest number of keys in one renewal script. Redis limits a script to some thousands of
+/// arguments, and a renewal has two.
 const MOST_KEYS: usize = 1000;
 
 /// The longest label of a client, in bytes. A label is read with each status.
@@ -190,8 +193,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long a call is repeated while the server does not answer: one attempt until its timeout,
-    /// and one more on a new connection.
+    /// Returns how long a call is repeated while the server does not answer: one attempt until its
+    /// timeout, and one more on a new connection.
     pub(crate) fn retry_timeout(&self) -> Duration {
         self.command_timeout * 2
     }
@@ -252,6 +255,7 @@ impl Settings {
     }
 }
 
+/// Returns [`Error::InvalidSetting`] for `setting` if `value` is below `least` or above `most`.
 fn bounded(
     setting: &'static str,
     value: Duration,

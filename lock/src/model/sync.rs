@@ -104,12 +104,14 @@ impl Condvar {
         self.0.notify_all();
     }
 
+    /// Waits for a notification, with the mutex of `guard` unlocked meanwhile.
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.0 =
             guard.0.take().map(|guard| self.0.wait(guard).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits for at most `limit`. To know whether the limit has passed, the caller reads a clock.
+    /// Waits for a notification, for at most `limit`. To know whether the limit has passed, the
+    /// caller reads a clock.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) {
         guard.0 = guard.0.take().map(|guard| {
             self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0
@@ -117,6 +119,7 @@ impl Condvar {
     }
 }
 
+/// A reader-writer lock which stays usable after a panic.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(sync::RwLock<T>);
 
@@ -167,7 +170,8 @@ impl Drop for TimedMutexGuard<'_> {
     }
 }
 
-/// The parkers of threads waiting for an event, whose source unparks all of them.
+/// The parkers of the threads that wait for an event. The source of the event unparks all these
+/// threads.
 #[derive(Debug, Default)]
 pub(crate) struct Parkers(Mutex<Vec<Parker>>);
 
@@ -228,8 +232,8 @@ pub(crate) fn pass_until(
     }
 }
 
-/// Whether there is a message, or all senders are gone. Takes no message: other waits may use the
-/// same channel.
+/// Whether `cancel` has a message, or all senders are gone. Takes no message: other waits may use
+/// the same channel.
 pub(crate) fn is_cancelled(cancel: Option<&Receiver<()>>) -> bool {
     cancel.is_some_and(|cancel| {
         let mut select = Select::new();

@@ -17,10 +17,11 @@ pub(crate) struct Validity {
     until: AtomicU64,
 }
 
+/// The word after the end.
 const ENDED: u64 = 0;
 
 impl Validity {
-    /// Valid until `until`. `origin` is any instant not after `until`.
+    /// Makes a validity until `until`. `origin` is any instant not after `until`.
     pub(crate) fn new(origin: Instant, until: Instant) -> Self {
         let validity = Self { origin, until: AtomicU64::new(ENDED) };
         validity.until.store(validity.word(until), Ordering::Release);
@@ -33,7 +34,7 @@ impl Validity {
         !self.remaining(now).is_zero()
     }
 
-    /// The remaining time; zero after the end.
+    /// Returns the remaining time; zero after the end. A result of zero ends the validity.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         loop {
             // Acquire, here and below, and release at the stores: a thread which trusts an
@@ -84,17 +85,18 @@ impl Validity {
         seen != ENDED && self.instant(seen) > now
     }
 
-    /// The origin given to `new`.
+    /// Returns the origin given to `new`.
     pub(crate) fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// The deadline, or `None` after the end.
+    /// Returns the deadline, or `None` after the end.
     pub(crate) fn until(&self) -> Option<Instant> {
         let seen = self.until.load(Ordering::Acquire);
         (seen != ENDED).then(|| self.instant(seen))
     }
 
+    /// Converts an instant into a word, which is never `ENDED`.
     fn word(&self, instant: Instant) -> u64 {
         let nanos = instant.saturating_duration_since(self.origin).as_nanos();
         // A hundred years are 3.2 * 10^18 ns; the word holds 1.8 * 10^19. Zero means ended, so the
@@ -102,6 +104,7 @@ impl Validity {
         u64::try_from(nanos).unwrap_or(u64::MAX).max(ENDED + 1)
     }
 
+    /// Converts a word into an instant.
     fn instant(&self, word: u64) -> Instant {
         self.origin + Duration::from_nanos(word)
     }

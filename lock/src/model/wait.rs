@@ -50,6 +50,7 @@ pub struct Wait<'a> {
     cancel: Option<&'a Receiver<()>>,
 }
 
+/// The limit of a [`Wait`], as given by the caller.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     None,
@@ -99,7 +100,7 @@ impl<'a> Wait<'a> {
         Self { limit, cancel: None }
     }
 
-    /// The wait beginning now, by `clock`.
+    /// Begins the wait now, by `clock`.
     pub(crate) fn begin(self, clock: &dyn Clock) -> WaitSpec<'a> {
         let limit = match self.limit {
             Limit::None => Some(Duration::ZERO),
@@ -142,6 +143,7 @@ pub(crate) struct WaitSpec<'a> {
 }
 
 impl WaitSpec<'_> {
+    /// One try, without a deadline of the caller and without a cancellation.
     pub(crate) const ONE_TRY: Self = Self { waits: false, deadline: None, cancel: None };
 
     /// Whether the wait only ends with success, an error or a cancellation.

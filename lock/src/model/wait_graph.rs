@@ -75,8 +75,8 @@ pub(crate) struct StuckWaits<'a> {
 }
 
 impl WaitGraph {
-    /// The stuck waits. Only holds of threads count. Any thread may release the other holds:
-    /// sendable guards, holds of named owners, and permits.
+    /// Returns the stuck waits. Only holds of threads count. Any thread may release the other
+    /// holds: sendable guards, holds of named owners, and permits.
     pub(crate) fn stuck(&self) -> StuckWaits<'_> {
         // 1. Which thread has which hold, by the thread's wait.
         let mut holder_of: BTreeMap<(String, &str), &WaitId> = BTreeMap::new();
@@ -128,13 +128,13 @@ impl<'a> StuckWaits<'a> {
         self.blocked_by.keys().copied()
     }
 
-    /// The waits whose threads hold the lock awaited by `id`.
+    /// Returns the waits whose threads hold the lock awaited by `id`.
     fn holders(&self, id: &WaitId) -> impl Iterator<Item = &'a WaitId> + '_ {
         self.blocked_by.get(id).into_iter().flatten().copied()
     }
 
-    /// The shortest cycle with this wait: each wait waits for the next, and the last for the first.
-    /// Returns `None` if the wait is in no cycle.
+    /// Returns the shortest cycle with this wait: each wait waits for the next, and the last for
+    /// the first. Returns `None` if the wait is in no cycle.
     pub(crate) fn cycle_of(&self, id: &WaitId) -> Option<Vec<&'a WaitId>> {
         let (first, _) = self.blocked_by.get_key_value(id)?;
         // Breadth first, in the order of the waits: equal graphs have equal cycles.
@@ -159,22 +159,23 @@ impl<'a> StuckWaits<'a> {
         None
     }
 
-    /// The waits of all cycles which share a wait with the cycles of `id`, directly or through more
-    /// cycles.
+    /// Returns the waits of all cycles which share a wait with the cycles of `id`, directly or
+    /// through more cycles.
     pub(crate) fn entangled_with(&self, id: &WaitId) -> BTreeSet<&'a WaitId> {
         let entangled = self.reachable(id).into_iter();
         entangled.filter(|other| self.reachable(other).contains(id)).collect()
     }
 
-    /// The wait which ends: the last to begin among the waits [entangled](Self::entangled_with)
-    /// with `id` which may fail.
+    /// Returns the wait which ends: the last to begin among the waits
+    /// [entangled](Self::entangled_with) with `id` which may fail. Returns `None` if none of the
+    /// waits may fail.
     pub(crate) fn victim_of(&self, id: &WaitId) -> Option<&'a WaitId> {
         let waits = self.entangled_with(id).into_iter().filter_map(|id| self.graph.waits.get(id));
         let victim = waits.filter(|wait| wait.may_fail).max_by_key(|wait| (wait.since, &wait.id));
         victim.map(|wait| &wait.id)
     }
 
-    /// The waits for which a wait waits, directly or indirectly.
+    /// Returns the waits for which a wait waits, directly or indirectly.
     fn reachable(&self, id: &WaitId) -> BTreeSet<&'a WaitId> {
         let (mut found, mut open) = (BTreeSet::new(), self.holders(id).collect::<VecDeque<_>>());
         while let Some(at) = open.pop_front() {

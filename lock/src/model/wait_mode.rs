@@ -23,11 +23,11 @@ pub(crate) enum WaitMode {
 /// The meaning of a reply for the other waiters of the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeHint {
-    /// They would be refused.
+    /// The other waiters would be refused.
     Wait,
-    /// They would be refused, for this long at most: then an unrenewed lease ends, without a
-    /// message.
+    /// The other waiters would be refused, for this long at most: then an unrenewed lease ends,
+    /// without a message.
     WaitFor(Duration),
-    /// They may be granted a hold or permits.
+    /// The other waiters may be granted a hold or permits.
     MayTry,
 }
