@@ -18,7 +18,8 @@ impl Location {
         Self::of_cluster(urls)
     }
 
-    /// A cluster with some nodes given by `urls`. The first URL contains the credentials.
+    /// Returns the location of a cluster with some nodes given by `urls`. The first URL contains
+    /// the credentials. Fails if the URLs disagree on credentials or TLS.
     pub(crate) fn of_cluster(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
@@ -50,6 +51,7 @@ impl Location {
     }
 }
 
+/// Returns whether the users and the passwords are equal.
 fn have_same_credentials(one: &Access, other: &Access) -> bool {
     one.username == other.username && one.password == other.password
 }

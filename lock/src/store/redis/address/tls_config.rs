@@ -12,12 +12,13 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::error::{Error, Reason};
 use crate::store::redis::address::tls_settings::{Pem, TlsSettings};
 
+/// The configuration of the TLS handshakes of one client.
 #[derive(Clone)]
 pub(crate) struct TlsConfig(Arc<ClientConfig>);
 
 impl TlsConfig {
-    /// Reads the certificates and the key. Errors contain no part of them, which may be a part of
-    /// the key.
+    /// Reads the certificates and the key of `settings`. An error contains no part of the texts,
+    /// which may be a part of the key.
     pub(crate) fn new(settings: &TlsSettings) -> Result<Self, Error> {
         let roots = match settings.authorities.as_slice() {
             [] => platform_roots()?,
@@ -51,6 +52,7 @@ impl TlsConfig {
     }
 }
 
+/// Reads the certificates of the authorities to trust.
 fn roots(authorities: &[Pem]) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {
@@ -63,7 +65,7 @@ fn roots(authorities: &[Pem]) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Reads at least one certificate; an empty text is an error.
+/// Reads the certificates of `pem`. A text without a certificate is an error.
 fn read_certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem.read()?)
         .collect::<Result<_, _>>()
@@ -74,8 +76,8 @@ fn read_certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     Ok(certificates)
 }
 
-/// The system's root certificates. Each client reads them: a static would be another cell for a
-/// fork to copy while a thread fills it.
+/// Reads the system's root certificates, for each client again: a static would be another cell for
+/// a fork to copy while a thread fills it.
 fn platform_roots() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -91,6 +93,7 @@ fn platform_roots() -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
+/// Returns the error of the setting `tls`.
 fn invalid(reason: impl Into<Reason>) -> Error {
     Error::invalid_setting("tls", reason)
 }

@@ -89,6 +89,7 @@ impl TlsSettings {
 }
 
 impl Pem {
+    /// Returns the text, or the contents of the file.
     pub(crate) fn read(&self) -> Result<Vec<u8>, Error> {
         match self {
             Self::Text(bytes) => Ok(bytes.clone()),

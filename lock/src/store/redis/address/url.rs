@@ -123,7 +123,7 @@ impl Location {
         })
     }
 
-    /// The location of master `name` behind these sentinels, each `host` or `host:port`.
+    /// Returns the location of master `name` behind these sentinels, each `host` or `host:port`.
     pub(crate) fn of_master(name: &str, sentinels: &[&str]) -> Result<Self, Error> {
         Self::behind_sentinels("", sentinels, name, "0")
     }
@@ -141,6 +141,7 @@ impl Location {
         }
     }
 
+    /// Parses the rest of a URL with sentinels, after its scheme.
     fn parse_sentinels(rest: &str) -> Result<Self, Error> {
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -152,6 +153,8 @@ impl Location {
         Self::behind_sentinels(&user, &hosts, name, database)
     }
 
+    /// Returns the location of master `name` behind the sentinels `hosts`. `user` is empty, or the
+    /// credentials with the final `@`.
     fn behind_sentinels(
         user: &str,
         hosts: &[&str],
@@ -191,7 +194,7 @@ impl Location {
         Ok(Self::new(Place::Master { name, sentinels, sentinel_access }, access))
     }
 
-    /// Parses the URL of one server, without TLS.
+    /// Parses the URL of one server. The scheme must not request TLS.
     pub(crate) fn parse_single(url: &str) -> Result<Self, Error> {
         match url.split_once("://") {
             Some(("redis" | "valkey", rest)) => Self::parse_tcp(rest),
@@ -250,7 +253,7 @@ impl Location {
         Err(invalid("this platform has no unix sockets"))
     }
 
-    /// The server, the database and the credentials of a connection of the redis crate.
+    /// Converts a connection of the redis crate into the server, the database and the credentials.
     #[cfg(feature = "redis")]
     pub(crate) fn of_connection(info: impl redis::IntoConnectionInfo) -> Result<Self, Error> {
         // Omit the crate's message, which may contain a part of the password.
@@ -310,7 +313,8 @@ impl Location {
         self.access.credentials = Some(source);
     }
 
-    /// Reads the certificates if TLS is requested by the URL or, without a URL, by the settings.
+    /// Reads the certificates if TLS is requested by the URL or, without a URL, by `settings`.
+    /// Fails if the URL requests no TLS and there are `settings`.
     #[cfg(feature = "tls")]
     pub(crate) fn secure(&mut self, settings: Option<&TlsSettings>) -> Result<(), Error> {
         if self.encrypted.unwrap_or(settings.is_some()) {
@@ -341,7 +345,7 @@ impl Location {
         self.access.connection_name = Some(format!("wheellock:{label}").into());
     }
 
-    /// A text identifying the keys: equal for locations of the same keys.
+    /// Returns a text identifying the keys: equal for locations of the same keys.
     pub(crate) fn identity(&self) -> String {
         let database = self.access.database;
         match &self.place {
@@ -363,16 +367,16 @@ impl Location {
 }
 
 impl Address {
-    /// An address named by a server. `None` unless the host has 1 to 255 bytes of visible ASCII,
-    /// because errors and logs repeat the host.
+    /// Returns an address named by a server. `None` unless the host has 1 to 255 bytes of visible
+    /// ASCII, because errors and logs repeat the host.
     pub(crate) fn named(host: &str, port: u16) -> Option<Self> {
         let is_host = (1..=MAX_HOST_LENGTH).contains(&host.len())
             && host.bytes().all(|byte| byte.is_ascii_graphic());
         is_host.then(|| Self { host: host.to_owned(), port })
     }
 
-    /// The address of another server, named by the server at `self`. Without a host, both servers
-    /// are on the same host.
+    /// Returns the address of another server, named by the server at `self`. Without a host, both
+    /// servers are on the same host. `None` if the host is invalid.
     pub(crate) fn beside(&self, host: &str, port: u16) -> Option<Self> {
         // A node without its configured host name reports a question mark.
         if host.is_empty() || host == "?" {
@@ -383,7 +387,7 @@ impl Address {
 }
 
 impl Access {
-    /// Access with a user and a password.
+    /// Creates the access with a user and a password.
     pub(crate) fn new(username: Option<&str>, password: &str) -> Self {
         let username = username.map(str::to_owned);
         Self { username, password: Some(password.to_owned()), ..Self::default() }
@@ -401,7 +405,7 @@ impl Access {
         Ok(())
     }
 
-    /// The credentials of the URL or the builder, if there is a password.
+    /// Returns the credentials of the URL or the builder, if there is a password.
     pub(crate) fn fixed_credentials(&self) -> Option<Credentials> {
         let password = self.password.clone()?;
         Some(Credentials { username: self.username.clone(), password })
@@ -415,22 +419,26 @@ const FORMS: &str = "redis://[user][:password@]host[:port][/database], \
                      unix:///path[?db=database&user=user&pass=password], redis+unix:// for the last; \
                      with valkey for redis, and with rediss or valkeys for TLS";
 
+/// The error for a URL that requests TLS without the cargo feature.
 const NO_TLS: &str = "TLS needs the cargo feature `tls` of wheellock";
 
+/// The error for the fragment `#insecure`, which other clients take as a request to skip
+/// verification.
 const INSECURE: &str = "#insecure is refused: an unverified server cannot be trusted; \
                         name the authority of the server's certificate (TlsSettings)";
 
+/// Returns the error for an invalid URL.
 pub(crate) fn invalid(reason: &str) -> Error {
     Error::InvalidUrl { reason: reason.to_owned() }
 }
 
-/// The error for an invalid URL, with the valid forms. The text repeats no part of the URL, which
-/// may be a part of the password.
+/// Returns the error for an invalid URL, with the valid forms. The text repeats no part of the URL,
+/// which may be a part of the password.
 fn invalid_form(reason: &str) -> Error {
     invalid(&format!("{reason}; a URL is one of: {FORMS}"))
 }
 
-/// The part before the query, which must be empty.
+/// Returns the part before the query. Fails if the query has a parameter.
 fn without_parameters(rest: &str) -> Result<&str, Error> {
     let (place, query) = split_query(rest)?;
     match parameters(query).next() {
@@ -442,7 +450,8 @@ fn without_parameters(rest: &str) -> Result<&str, Error> {
     }
 }
 
-/// Splits at the question mark: the part before, and the query.
+/// Splits `rest` at the question mark into the part before and the query. Fails if there is a
+/// fragment.
 fn split_query(rest: &str) -> Result<(&str, &str), Error> {
     let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, it)| (rest, Some(it)));
     match fragment {
@@ -453,11 +462,13 @@ fn split_query(rest: &str) -> Result<(&str, &str), Error> {
     }
 }
 
+/// Returns the parameters of a query, without empty parameters.
 fn parameters(query: &str) -> impl Iterator<Item = &str> {
     query.split('&').filter(|parameter| !parameter.is_empty())
 }
 
-/// The error for an unknown parameter. `None` for a parameter that may be a part of a password.
+/// Returns the error for an unknown parameter. `parameter` is `None` if the text may be a part of a
+/// password. `known` says which parameters are known.
 fn unknown(parameter: Option<&str>, known: &str) -> Error {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || "-_".contains(letter);
     let name = parameter.and_then(|parameter| parameter.split_once('=')).map(|(name, _)| name);
@@ -511,7 +522,8 @@ fn decode(text: &str) -> Result<Option<String>, Error> {
     Ok(Some(decoded.into_owned()).filter(|text| !text.is_empty()))
 }
 
-/// The URL without TLS, and whether TLS is requested: by an `s` after `redis` or `valkey`.
+/// Returns the URL with a scheme without TLS. The second value is `true` if the URL requests TLS,
+/// by an `s` after `redis` or `valkey`.
 fn without_tls(url: &str) -> (String, bool) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), false) };
     let scheme = scheme.to_ascii_lowercase();
