@@ -39,13 +39,15 @@ use crate::store::server_id::ServerId;
 use crate::store::shutdown::CallGeneration;
 use crate::store::unread::{ReleaseReplies, ReleaseReply, UnreadReleases};
 
-/// The nodes of one cluster.
+/// One cluster, as a destination of operations.
 pub(crate) struct Cluster {
     refresher: Arc<Refresher>,
     release_replies: Arc<ReleaseReplies>,
 }
 
 impl Cluster {
+    /// Creates a cluster known by the nodes `seeds`, without connecting. `connections` limits the
+    /// connections for calls to each node.
     pub(crate) fn new(
         seeds: Vec<Address>,
         access: Access,
@@ -115,7 +117,8 @@ impl Cluster {
             })
     }
 
-    /// The run id of the node of `key`. `None` if there is no node, or the node reports no run id.
+    /// Returns the run id of the node of `key`. `None` if there is no node, or the node reports no
+    /// run id.
     pub(crate) fn run_id(
         &self,
         key: &str,
@@ -130,6 +133,8 @@ impl Cluster {
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
+    /// Queries the `INFO` of node `id` if its pipeline has a new connection since the last call,
+    /// and returns `None` otherwise. Counts a restart of the node.
     pub(crate) fn info_of_new_server(&self, id: ServerId, timeout: Duration) -> Option<Info> {
         let node = self.topology().node(id)?;
         let (info, was_restarted) = node.pipeline().info_of_new_server(timeout)?;
@@ -140,6 +145,8 @@ impl Cluster {
         Some(info)
     }
 
+    /// Ensures a working connection for the pipeline of node `id`, if one can be made within
+    /// `timeout`. A failure requests a refresh of the topology.
     pub(crate) fn ensure_connected(&self, id: ServerId, timeout: Duration) {
         let Some(node) = self.topology().node(id) else { return };
         if let Err(failure) = node.pipeline().ensure_connected(timeout) {
@@ -147,15 +154,20 @@ impl Cluster {
         }
     }
 
+    /// Closes connections to the node that were unused for long. Returns whether more may be closed
+    /// later.
     pub(crate) fn close_unused(&self, server: ServerId) -> bool {
         self.topology().node(server).is_some_and(|node| node.close_unused())
     }
 
+    /// Returns the counts of connections to all nodes, with connections for queries of the
+    /// topology.
     pub(crate) fn connections(&self) -> Connections {
         self.refresher.connections()
     }
 
-    /// The node that serves a key, as far as is known.
+    /// Returns the node that serves a key by the last known topology, or else any node.
+    /// [`ServerId::ONLY`] without nodes.
     pub(crate) fn server_of(&self, key: &str) -> ServerId {
         self.topology().owner_or_any(hash_slot_of(key)).unwrap_or(ServerId::ONLY)
     }
@@ -167,12 +179,15 @@ impl Cluster {
         }
     }
 
+    /// Subscribes a channel at the node of its hash slot. Requests a refresh of the topology if
+    /// there is no node.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         if !self.topology().subscribe(channel) {
             self.refresher.refresh_soon(false);
         }
     }
 
+    /// Waits until no call uses a connection, for at most `longest`.
     pub(crate) fn wait_for_calls(&self, longest: Duration) {
         let mut deadline = Deadline::after(longest);
         for node in self.topology().nodes() {
@@ -180,14 +195,18 @@ impl Cluster {
         }
     }
 
+    /// Ends the calls under way with a failure. Later calls continue.
     pub(crate) fn abort_calls(&self) {
         self.topology().abort_calls();
     }
 
+    /// Closes all nodes, and ends the thread that refreshes the topology.
     pub(crate) fn close(&self) {
         self.refresher.close();
     }
 
+    /// Sends one operation to the node of its hash slot, follows redirections, and returns the
+    /// reply.
     pub(crate) fn execute(
         &self,
         operation: &AnyOperation<'_>,
@@ -197,7 +216,7 @@ impl Cluster {
         self.execute_at(None, operation, timeout, call_generation)
     }
 
-    /// Sends one operation to node `id`, whatever the keys.
+    /// Sends one operation to node `id`, whatever the keys. Follows no redirection.
     pub(crate) fn execute_on(
         &self,
         id: ServerId,
@@ -210,7 +229,8 @@ impl Cluster {
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
-    /// Sends a release to the node of its slot; see `Node::send_unread`.
+    /// Sends a release to the node of its hash slot, without waiting for the reply; see
+    /// `Node::send_unread`. `None` if nothing was sent.
     pub(crate) fn send_unread(
         &self,
         operation: &AnyOperation<'_>,
@@ -228,8 +248,8 @@ impl Cluster {
         node.send_unread(operation, unread, &mut deadline, call_generation)
     }
 
-    /// Takes the replies to unread releases. A redirection is a failure, and a reason to refresh
-    /// the topology.
+    /// Removes and returns the replies to unread releases. A transient failure requests a refresh
+    /// of the topology; a redirection is a failure, and is not followed.
     pub(crate) fn take_release_replies(&self) -> Vec<ReleaseReply> {
         let replies = self.release_replies.take();
         for failure in replies.iter().filter_map(|ReleaseReply { reply, .. }| reply.as_ref().err())
@@ -239,13 +259,15 @@ impl Cluster {
         replies
     }
 
-    /// See `Node::read_unread`.
+    /// Reads the unread replies that have arrived from all nodes, without waiting. Returns whether
+    /// some replies are still missing.
     pub(crate) fn read_unread(&self) -> bool {
         // `count` reads from every node; `any` would stop at the first node with unread replies.
         self.topology().nodes().iter().filter(|node| node.read_unread()).count() > 0
     }
 
-    /// Sends an operation to the node of its slot, or to the node of a redirection.
+    /// Sends an operation to the node of `redirection`, or else to the node of its hash slot, and
+    /// follows further redirections. Returns the reply.
     fn execute_at(
         &self,
         mut redirection: Option<Redirection>,
@@ -309,8 +331,9 @@ impl Cluster {
         }
     }
 
-    /// Executes redirected operations one by one. All share one timeout, and the first failure of a
-    /// connection ends them all, because the remaining work of `source` must not wait.
+    /// Executes redirected operations one by one, and passes the replies to `source`. All
+    /// operations share one timeout, and the first failure of a connection fails all later
+    /// operations, because the remaining work of `source` must not wait.
     fn execute_redirected<S: PipelineSource>(&self, source: &mut S, redirected: Redirected<S>) {
         let timeouts = redirected.iter().map(|(request, _)| request.timeout);
         let mut deadline = Deadline::after(timeouts.max().unwrap_or_default());
@@ -335,12 +358,12 @@ impl Cluster {
     }
 }
 
-/// The failure of a redirected operation, which did not run.
+/// Returns the failure of a redirected operation without time left. The operation did not run.
 fn not_followed() -> Failure {
     Failure::refused("MOVED", "no time was left to follow the redirection")
 }
 
-/// Returns the slot of all these keys.
+/// Returns the hash slot of all these keys, or zero without keys.
 ///
 /// The failure names a key with derived names in several slots, or else a key outside the slot of
 /// the first key.

@@ -31,6 +31,7 @@ pub(crate) struct NodeFactory {
 }
 
 impl NodeFactory {
+    /// Creates the server at `address`, without connecting.
     pub(crate) fn server(&self, address: Address, channels: Channels) -> Server {
         let endpoint = MasterEndpoint::Fixed(Peer::Tcp(address));
         let (listener, replies) = (self.listener.clone(), Arc::clone(&self.release_replies));
@@ -38,6 +39,7 @@ impl NodeFactory {
         Server::new(endpoint, access, self.command_timeout, channels, listener, replies)
     }
 
+    /// Creates the node at `address`, without connecting.
     fn node(&self, address: Address, channels: Channels) -> Node {
         Node::new(self.server(address, channels), self.connections, self.redirects.clone())
     }
@@ -56,6 +58,7 @@ pub(crate) struct Nodes {
     closed: bool,
 }
 
+/// A known node, with the time of its last use.
 struct NodeEntry {
     node: Arc<Node>,
     /// When the node last served a slot or was the target of a redirection.
@@ -68,12 +71,12 @@ impl Nodes {
         Self { factory, map, entries, channels: None, aborts: 0, closed: false }
     }
 
-    /// `None` until a node was queried.
+    /// Returns whether channels are sharded. `None` until a node was queried.
     pub(crate) fn channels(&self) -> Option<Channels> {
         self.channels
     }
 
-    /// Sets `channels`. Only the first call has an effect.
+    /// Sets whether channels are sharded. Only the first call has an effect.
     pub(crate) fn set_channels(&mut self, channels: Channels) {
         self.channels.get_or_insert(channels);
     }
@@ -86,12 +89,14 @@ impl Nodes {
         self.entries.values().map(|entry| &entry.node)
     }
 
-    /// The id of any node. A node redirects operations on foreign slots.
+    /// Returns the id of any node, which redirects operations on foreign slots. `None` without
+    /// nodes.
     pub(crate) fn any(&self) -> Option<ServerId> {
         self.entries.keys().next().copied()
     }
 
-    /// The node at `address`, created if necessary. `None` after [`close`](Self::close).
+    /// Returns the node at `address`, created if necessary, and records the use at `now`. `None`
+    /// after [`close`](Self::close).
     pub(crate) fn get_or_create(&mut self, address: &Address, now: Instant) -> Option<Arc<Node>> {
         if self.closed {
             return None;
@@ -118,7 +123,8 @@ impl Nodes {
         self.map.set_owner(slot, address);
     }
 
-    /// Replaces the owners of all slots. Returns whether anything has changed.
+    /// Replaces the owners of all hash slots, and creates the nodes of `ranges`. Returns whether
+    /// any owner has changed.
     pub(crate) fn learn(&mut self, ranges: &[SlotRange], now: Instant) -> bool {
         // As far as is known, the earlier owners have served their slots until now.
         for id in self.map.serving() {

@@ -47,6 +47,7 @@ pub(crate) struct Refresher {
 }
 
 impl Refresher {
+    /// Creates a refresher with an empty topology. `seeds` are some nodes of the cluster.
     pub(crate) fn new(seeds: Vec<Address>, mut factory: NodeFactory) -> Arc<Self> {
         Arc::new_cyclic(|itself: &Weak<Self>| {
             factory.redirects = Some(itself.clone() as Weak<dyn RedirectSink>);
@@ -68,7 +69,8 @@ impl Refresher {
         &self.seeds
     }
 
-    /// Queries the topology if nothing is known yet: at connect, or at the first call.
+    /// Queries the topology if nothing is known yet: at connect, or at the first call. Concurrent
+    /// calls wait for one query.
     pub(crate) fn ensure_topology(&self, deadline: &mut Deadline) -> Result<(), Failure> {
         if self.topology.channels().is_some() {
             return Ok(());
@@ -83,8 +85,8 @@ impl Refresher {
         self.refresh(deadline).map(drop)
     }
 
-    /// Refreshes the topology in the background. `has_changed`: the topology is known to have
-    /// changed.
+    /// Requests a refresh of the topology by the background thread, which is started if necessary.
+    /// `has_changed`: the topology is known to have changed.
     pub(crate) fn refresh_soon(&self, has_changed: bool) {
         self.timer.request(has_changed, || {
             let Some(refresher) = self.itself.upgrade() else { return false };
@@ -93,7 +95,8 @@ impl Refresher {
         });
     }
 
-    /// Refreshes after a failure that a change of the topology may have caused.
+    /// Requests a refresh after a failure that a change of the topology may have caused. Ignores
+    /// other failures.
     pub(crate) fn report_failure(&self, failure: &Failure) {
         // While a slot migrates, its keys are refused, but the topology has not changed yet.
         let is_migrating = matches!(failure, Failure::Refused { code, .. } if code == "TRYAGAIN");
@@ -105,24 +108,28 @@ impl Refresher {
         }
     }
 
-    /// Records the report that the node at `address` serves `slot`. Returns the node.
+    /// Records the report that the node at `address` serves `slot`, and requests a refresh. Returns
+    /// the node. `None` after [`close`](Self::close).
     pub(crate) fn learn_owner(&self, slot: u16, address: &Address) -> Option<Arc<Node>> {
         let (node, has_changed) = self.topology.set_owner(slot, address)?;
         self.refresh_soon(has_changed);
         Some(node)
     }
 
+    /// Returns the counts of connections to all nodes, with connections for queries.
     pub(crate) fn connections(&self) -> Connections {
         let made = self.query_connections.load(Ordering::Relaxed);
         self.topology.connections() + Connections { made, ..Connections::default() }
     }
 
+    /// Ends the background thread, and closes all nodes.
     pub(crate) fn close(&self) {
         self.timer.close();
         self.topology.close();
     }
 
-    /// The body of the background thread.
+    /// Runs the background thread: refreshes the topology at each request, until
+    /// [`close`](Self::close).
     fn run(self: Arc<Self>) {
         let mut longest_wait = None;
         while self.timer.wait(longest_wait) {
@@ -174,8 +181,8 @@ impl Refresher {
         Err(failure.unwrap_or_else(|| self.topology.no_node()))
     }
 
-    /// The addresses to query: the known nodes in random order, because a node that is cut off may
-    /// have outdated information. Then the seeds.
+    /// Returns the addresses to query: the known nodes in random order, because a node that is cut
+    /// off may have outdated information, and then the seeds.
     fn candidates(&self) -> Vec<Address> {
         let nodes = self.topology.nodes();
         let mut candidates: Vec<Address> =
@@ -189,8 +196,8 @@ impl Refresher {
         candidates
     }
 
-    /// Queries a node, on a separate connection: waiting callers may use all connections of the
-    /// pool.
+    /// Queries the node at `address` for its description of the cluster, on a separate connection:
+    /// waiting callers may use all connections of the pool.
     fn query(&self, address: &Address, deadline: &mut Deadline) -> Result<Description, Failure> {
         let known_channels = self.topology.channels();
         let new = || Arc::new(self.factory.server(address.clone(), Channels::Everywhere));

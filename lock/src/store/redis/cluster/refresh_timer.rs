@@ -10,18 +10,20 @@ use crate::model::sync::{Condvar, Mutex, SystemClock};
 /// The shortest time between two refreshes. The pause doubles while refreshes find no change: a
 /// dead node without a replica must not cause a query after each failed command.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two refreshes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long refreshes continue after a node failed. The node's replica may take over only later,
 /// and a renewal is retried after at most three seconds, for at most three seconds.
 const FAILURE_LASTS: Duration = Duration::from_secs(6);
 
-/// One thread refreshes; any number of threads request it.
+/// Decides when the one refreshing thread runs. Any number of threads request a refresh.
 #[derive(Debug)]
 pub(crate) struct RefreshTimer {
     state: Mutex<RefreshState>,
     changed: Condvar,
 }
 
+/// The requests for a refresh, and the pause after the next refresh.
 #[derive(Debug)]
 struct RefreshState {
     requested: bool,
@@ -33,6 +35,7 @@ struct RefreshState {
 }
 
 impl RefreshState {
+    /// Returns whether a node failed within the last [`FAILURE_LASTS`].
     fn has_recent_failure(&self) -> bool {
         self.failure_until.is_some_and(|until| SystemClock.now() < until)
     }
@@ -50,8 +53,9 @@ impl RefreshTimer {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Requests a refresh. `has_changed`: the topology is known to have changed. If no thread is
-    /// running, `start` starts a thread; if the start fails, the next request tries again.
+    /// Requests a refresh. `has_changed`: the topology is known to have changed, so the pause is
+    /// short. If no thread is running, `start` starts a thread; if the start fails, the next
+    /// request tries again.
     pub(crate) fn request(&self, has_changed: bool, start: impl FnOnce() -> bool) {
         let mut state = self.state.lock();
         state.requested = true;
@@ -69,12 +73,12 @@ impl RefreshTimer {
         self.state.lock().failure_until = Some(SystemClock.now() + FAILURE_LASTS);
     }
 
-    /// Whether a node failed within the last [`FAILURE_LASTS`].
+    /// Returns whether a node failed within the last [`FAILURE_LASTS`].
     pub(crate) fn has_recent_failure(&self) -> bool {
         self.state.lock().has_recent_failure()
     }
 
-    /// Waits for a request, and takes the request, for at most `longest`. Returns `false` on close.
+    /// Waits for a request, for at most `longest`, and takes the request. Returns `false` on close.
     pub(crate) fn wait(&self, longest: Option<Duration>) -> bool {
         let wake_at = longest.map(|longest| SystemClock.now() + longest);
         let mut state = self.state.lock();
@@ -89,8 +93,8 @@ impl RefreshTimer {
         !state.closed
     }
 
-    /// Pauses after a refresh. Requests during the pause share the next refresh. Returns `false` on
-    /// close.
+    /// Pauses after a refresh: shortly if the topology `has_changed`, and otherwise twice as long
+    /// as before. Requests during the pause share the next refresh. Returns `false` on close.
     pub(crate) fn pause(&self, has_changed: bool) -> bool {
         let mut state = self.state.lock();
         state.pause =
@@ -111,6 +115,7 @@ impl RefreshTimer {
         !state.closed
     }
 
+    /// Ends every wait and every pause, now and later.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();

@@ -9,7 +9,7 @@ use crate::store::redis::address::url::Address;
 use crate::store::redis::resp::hash_slot::SLOTS;
 use crate::store::server_id::ServerId;
 
-/// Consecutive slots, both ends included, and the node that serves them.
+/// Consecutive hash slots, both ends included, and the node that serves the hash slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRange {
     pub(crate) first: u16,
@@ -18,12 +18,13 @@ pub(crate) struct SlotRange {
 }
 
 impl SlotRange {
-    /// The number of slots in the range.
+    /// Returns the number of slots in the range.
     pub(crate) fn slots(&self) -> usize {
         usize::from(self.last.saturating_sub(self.first)) + 1
     }
 }
 
+/// The owner of each hash slot, the id of each node, and the takeovers of hash slots.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
     /// The owner of each slot.
@@ -52,12 +53,12 @@ impl SlotMap {
         }
     }
 
-    /// The node of a slot.
+    /// Returns the node that serves `slot`. `None` if no such node is known.
     pub(crate) fn owner(&self, slot: u16) -> Option<ServerId> {
         self.owners.get(usize::from(slot)).copied().flatten()
     }
 
-    /// The id of the node at `address`. A new node gets a new id.
+    /// Returns the id of the node at `address`. A new node gets a new id.
     pub(crate) fn id_of(&mut self, address: &Address) -> ServerId {
         if let Some(id) = self.ids.get(address) {
             return *id;
@@ -79,8 +80,8 @@ impl SlotMap {
         id
     }
 
-    /// Replaces the owners of all slots. Slots outside the ranges have no owner. Returns whether
-    /// anything has changed.
+    /// Replaces the owners of all hash slots. Slots outside the ranges have no owner. Returns
+    /// whether any owner has changed. Counts takeovers.
     pub(crate) fn learn(&mut self, ranges: &[SlotRange]) -> bool {
         let mut owners = vec![None; usize::from(SLOTS)];
         for SlotRange { first, last, address } in ranges {
@@ -133,7 +134,7 @@ impl SlotMap {
         self.count_move(&slots);
     }
 
-    /// Counts a change of the node that serves `slots`: another node, or a restarted one.
+    /// Counts one move of all `slots`: another node serves the slots, or their node was restarted.
     fn count_move(&mut self, slots: &[u16]) {
         if slots.is_empty() {
             return;
@@ -147,21 +148,23 @@ impl SlotMap {
         }
     }
 
-    /// The number of takeovers and restarts.
+    /// Returns the number of takeovers and restarts.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// Whether this slot was taken over, or its node restarted, after the first `moves`.
+    /// Returns whether this slot was taken over, or its node restarted, after the first `moves`.
     pub(crate) fn has_moved(&self, slot: u16, moves: u64) -> bool {
         self.moved_at(slot) > moves
     }
 
+    /// Returns the value of `moves` after the slot's last takeover or restart. Zero before the
+    /// first.
     fn moved_at(&self, slot: u16) -> u64 {
         self.moved_at.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
-    /// The nodes with at least one slot.
+    /// Returns the nodes with at least one slot.
     pub(crate) fn serving(&self) -> BTreeSet<ServerId> {
         let mut serving = BTreeSet::new();
         // Most neighbours have the same owner: insert each run's owner once.
@@ -175,7 +178,7 @@ impl SlotMap {
         serving
     }
 
-    /// Forgets a node without slots.
+    /// Forgets a node without slots: a returning node gets a new id.
     pub(crate) fn forget(&mut self, forgotten: ServerId) {
         self.ids.retain(|_, id| *id != forgotten);
     }

@@ -18,7 +18,8 @@ pub(crate) struct Description {
 }
 
 /// Queries a node for its description of the cluster. `asked` is the node's address, and `channels`
-/// the result of an earlier query. The inner failure is an error reply.
+/// the result of an earlier query. The inner failure is an error reply, or a reply without usable
+/// slots.
 pub(crate) fn query_description(
     connection: &mut Connection,
     asked: &Address,
@@ -58,8 +59,8 @@ pub(crate) fn query_description(
     Ok(Ok(Description { ranges, channels }))
 }
 
-/// Queries as Redisson does, because both must decide the same: channels are sharded if the node
-/// answers the command without an error.
+/// Queries whether channels are sharded, as Redisson does, because both must decide the same:
+/// channels are sharded if the node answers the command without an error.
 fn query_channels(
     connection: &mut Connection,
     deadline: &mut Deadline,

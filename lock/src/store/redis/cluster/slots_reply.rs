@@ -15,6 +15,7 @@ pub(crate) fn parse_ranges(value: &Value, asked: &Address) -> Option<Vec<SlotRan
     parsed.filter(|ranges| ranges.iter().map(SlotRange::slots).sum::<usize>() <= usize::from(SLOTS))
 }
 
+/// Parses one range in the reply of the node `asked`. `None` if the range has another form.
 fn parse_range(value: &Value, asked: &Address) -> Option<SlotRange> {
     let Value::Array(parts) = value else { return None };
     let [Value::Integer(first), Value::Integer(last), Value::Array(master), ..] = parts.as_slice()

@@ -16,11 +16,13 @@ use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::server_id::ServerId;
 
+/// The subscribed channels of a client, each at one node of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterSubscriptions {
     state: Mutex<ChannelOwners>,
 }
 
+/// The node of each channel, and the nodes with commands to send.
 #[derive(Debug, Default)]
 struct ChannelOwners {
     /// The node of each channel. `None` while no node serves the channel's slot; waiters then poll.
@@ -30,7 +32,8 @@ struct ChannelOwners {
 }
 
 impl ClusterSubscriptions {
-    /// Subscribes a channel at the node of its slot. Returns whether there is a node.
+    /// Subscribes a channel at the node of its slot. Returns whether there is a node. Call
+    /// [`flush`](Self::flush) afterwards.
     pub(crate) fn subscribe(&self, channel: &Arc<str>, nodes: &RwLock<Nodes>) -> bool {
         let mut state = self.state.lock();
         // Read under the lock: if the owner changes later, `rebalance` finds the channel here.
@@ -41,6 +44,7 @@ impl ClusterSubscriptions {
         owner.is_some()
     }
 
+    /// Unsubscribes a channel at its node. The command is sent with a later command of the node.
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>, nodes: &RwLock<Nodes>) {
         let owner = self.state.lock().owners.remove(channel).flatten();
         if let Some(node) = owner.and_then(|owner| nodes.read().get(owner).cloned()) {
@@ -78,8 +82,8 @@ impl ClusterSubscriptions {
     }
 }
 
-/// Unsubscribes a channel at its earlier owner, if different, and subscribes the channel at
-/// `owner`.
+/// Unsubscribes a channel at its `earlier` owner, if different, and subscribes the channel at
+/// `owner`. Records the nodes in `unflushed`.
 fn resubscribe(
     channel: &Arc<str>,
     earlier: Option<ServerId>,

@@ -18,6 +18,7 @@ use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::server_id::ServerId;
 
+/// The nodes of a cluster with their slots, and the subscribed channels.
 pub(crate) struct Topology {
     nodes: RwLock<Nodes>,
     subscriptions: ClusterSubscriptions,
@@ -34,23 +35,25 @@ impl Topology {
         }
     }
 
-    /// Whether channels are sharded. `None` until a node was queried.
+    /// Returns whether channels are sharded. `None` until a node was queried.
     pub(crate) fn channels(&self) -> Option<Channels> {
         self.nodes.read().channels()
     }
 
-    /// The node of a slot.
+    /// Returns the node that serves a slot. `None` if no such node is known.
     pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let nodes = self.nodes.read();
         nodes.get(nodes.map.owner(slot)?).cloned()
     }
 
-    /// The id of the node of a slot, or else of any node. Any node redirects the operation.
+    /// Returns the id of the node of a slot, or else of any node: any node redirects the operation.
+    /// `None` without nodes.
     pub(crate) fn owner_or_any(&self, slot: u16) -> Option<ServerId> {
         let nodes = self.nodes.read();
         nodes.map.owner(slot).or_else(|| nodes.any())
     }
 
+    /// Returns the node with this id. `None` if the node is not known, or was removed.
     pub(crate) fn node(&self, id: ServerId) -> Option<Arc<Node>> {
         self.nodes.read().get(id).cloned()
     }
@@ -59,18 +62,18 @@ impl Topology {
         self.nodes.read().iter().cloned().collect()
     }
 
-    /// The nodes with at least one slot.
+    /// Returns the nodes with at least one slot.
     pub(crate) fn serving(&self) -> Vec<ServerId> {
         self.nodes.read().map.serving().into_iter().collect()
     }
 
-    /// The node at `address`, created if necessary. `None` after [`close`](Self::close).
+    /// Returns the node at `address`, created if necessary. `None` after [`close`](Self::close).
     pub(crate) fn get_or_create(&self, address: &Address) -> Option<Arc<Node>> {
         self.nodes.write().get_or_create(address, SystemClock.now())
     }
 
-    /// Sets the owner of one slot to the node at `address`. Returns the node, and whether the owner
-    /// has changed.
+    /// Sets the owner of one slot to the node at `address`. Returns the node, with `true` if the
+    /// owner has changed. `None` after [`close`](Self::close).
     pub(crate) fn set_owner(&self, slot: u16, address: &Address) -> Option<(Arc<Node>, bool)> {
         let (mut nodes, now) = (self.nodes.write(), SystemClock.now());
         let node = nodes.get_or_create(address, now)?;
@@ -80,7 +83,9 @@ impl Topology {
         Some((node, has_changed))
     }
 
-    /// Learns the owners of all slots. Returns whether anything has changed.
+    /// Replaces the owners of all hash slots. After a takeover, aborts the pipelines of replaced
+    /// nodes, and wakes the threads that wait for a failover. Returns whether any owner has
+    /// changed.
     pub(crate) fn learn(&self, description: &Description) -> bool {
         let mut nodes = self.nodes.write();
         nodes.set_channels(description.channels);
@@ -105,16 +110,18 @@ impl Topology {
         has_changed
     }
 
-    /// The number of takeovers and restarts.
+    /// Returns the number of takeovers and restarts.
     pub(crate) fn moves(&self) -> u64 {
         self.nodes.read().map.moves()
     }
 
-    /// Whether the slot of `key` was taken over, or its node restarted, after the first `moves`.
+    /// Returns whether the slot of `key` was taken over, or its node restarted, after the first
+    /// `moves`.
     pub(crate) fn has_moved(&self, key: &str, moves: u64) -> bool {
         self.nodes.read().map.has_moved(hash_slot_of(key), moves)
     }
 
+    /// Counts a restart of a node as a takeover of its slots.
     pub(crate) fn count_restart(&self, id: ServerId) {
         self.nodes.write().map.count_restart(id);
     }
@@ -124,6 +131,7 @@ impl Topology {
         self.subscriptions.subscribe(channel, &self.nodes)
     }
 
+    /// Unsubscribes a channel at its node. The command is sent with a later command of the node.
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         self.subscriptions.unsubscribe(channel, &self.nodes);
     }
@@ -154,6 +162,7 @@ impl Topology {
         others
     }
 
+    /// Returns the counts of connections to all nodes, also to removed nodes.
     pub(crate) fn connections(&self) -> Connections {
         let made = self.removed_connections.load(Ordering::Relaxed);
         let removed = Connections { made, ..Connections::default() };
@@ -161,7 +170,8 @@ impl Topology {
         nodes.iter().map(|node| node.connections()).fold(removed, Connections::add)
     }
 
-    /// The failure if no node can be queried for a slot.
+    /// Returns the failure of an operation if no node is known for its slot: `Closed` after
+    /// [`close`](Self::close), otherwise a transient refusal.
     pub(crate) fn no_node(&self) -> Failure {
         if self.nodes.read().is_closed() {
             return Failure::Closed;
@@ -181,6 +191,7 @@ impl Topology {
         }
     }
 
+    /// Closes all nodes, and prevents the creation of nodes.
     pub(crate) fn close(&self) {
         let nodes: Vec<_> = {
             let mut nodes = self.nodes.write();
