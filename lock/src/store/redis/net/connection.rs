@@ -36,37 +36,40 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
-    /// A write of several commands failed with `error` after the kernel had accepted `written`
-    /// bytes. `end` is the position of the command's end in these bytes.
+    /// Returns the failure of one command in a write of several commands. The write failed with
+    /// `error` after the kernel had accepted `written` bytes. `end` is the position of the
+    /// command's end in the bytes of the write.
     pub(crate) fn in_write(error: io::Error, end: usize, written: usize) -> Self {
         if end <= written { Self::Unanswered(error) } else { Self::NotSent(error) }
     }
 
-    /// Whether the reply timed out. The connection may be intact.
+    /// Returns whether the reply timed out. The connection may be intact.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Unanswered(error) if error.kind() == io::ErrorKind::TimedOut)
     }
 }
 
 impl Connection {
-    /// A connection on a connected socket whose timeouts are set to `timeout`.
+    /// Creates a connection on a connected socket whose timeouts are set to `timeout`.
     pub(crate) fn new(socket: Arc<Socket>, timeout: Duration, generation: u64) -> Self {
         let decoder = Decoder::new();
         let timeouts = Timeouts::of_new(timeout);
         Self { socket, decoder, timeouts, generation, round_trip: None }
     }
 
-    /// Sends a command and waits for the reply.
+    /// Sends a command, and returns the reply. Waits until the deadline.
     pub(crate) fn call(&mut self, packed: &[u8], deadline: &mut Deadline) -> Result<Value, Broken> {
         self.send(packed, deadline).map_err(Broken::NotSent)?;
         self.receive(deadline).map_err(Broken::Unanswered)
     }
 
+    /// Sends the bytes of one or more commands, without waiting for replies.
     pub(crate) fn send(&mut self, packed: &[u8], deadline: &mut Deadline) -> io::Result<()> {
         self.send_counted(packed, deadline).map_err(|(_, error)| error)
     }
 
-    /// Like [`send`](Self::send). An error also has the number of accepted bytes.
+    /// Sends bytes like [`send`](Self::send). An error also has the number of bytes that the kernel
+    /// has accepted.
     pub(crate) fn send_counted(
         &mut self,
         packed: &[u8],
@@ -84,17 +87,19 @@ impl Connection {
         }
     }
 
+    /// Returns the next reply. Waits until the deadline.
     pub(crate) fn receive(&mut self, deadline: &mut Deadline) -> io::Result<Value> {
         let mut reader = DeadlineReader::new(&self.socket, &mut self.timeouts, deadline);
         self.decoder.next(&mut reader)
     }
 
-    /// The next reply, if an earlier read received the whole reply.
+    /// Returns the next reply, if an earlier read received the whole reply. Does not read the
+    /// socket.
     pub(crate) fn buffered(&mut self) -> Option<Value> {
         self.decoder.buffered()
     }
 
-    /// The next reply, if the reply has arrived. Does not wait.
+    /// Returns the next reply, or `None` if the reply has not arrived whole. Does not wait.
     pub(crate) fn receive_arrived(&mut self) -> io::Result<Option<Value>> {
         match self.decoder.next(&mut ArrivedReader(&self.socket)) {
             Ok(reply) => Ok(Some(reply)),
@@ -112,18 +117,18 @@ impl Connection {
         self.decoder.set_bounds(bounds);
     }
 
-    /// A handle to shut the socket from another thread, also during a call.
+    /// Returns a handle to shut the socket from another thread, also during a call.
     pub(crate) fn socket(&self) -> Weak<Socket> {
         Arc::downgrade(&self.socket)
     }
 
-    /// Whether the server has not closed the connection, as far as the kernel knows. No command may
-    /// be in flight.
+    /// Returns whether the socket has nothing to read, neither bytes nor the end of the stream. No
+    /// command may be in flight.
     pub(crate) fn is_open(&self) -> bool {
         self.socket.has_no_input()
     }
 
-    /// The TLS error that broke the connection, if any.
+    /// Returns the TLS error that broke the connection, if any.
     pub(crate) fn tls_error(&self) -> Option<Reason> {
         self.socket.tls_error()
     }
@@ -135,7 +140,8 @@ impl Connection {
     }
 }
 
-/// Writes at least one byte, and as many as the kernel accepts, by the deadline.
+/// Writes at least one byte, and as many as the kernel accepts, by the deadline. Returns the number
+/// of bytes.
 fn write_some(
     socket: &Socket,
     bytes: &[u8],
@@ -152,7 +158,7 @@ fn write_some(
     }
 }
 
-/// Reads without waiting.
+/// Reads the bytes that have arrived on a socket. Fails with `WouldBlock` if there are none.
 pub(crate) struct ArrivedReader<'a>(pub(crate) &'a Socket);
 
 impl Read for ArrivedReader<'_> {
@@ -166,7 +172,7 @@ impl Read for ArrivedReader<'_> {
     }
 }
 
-/// Reads, and waits until the deadline.
+/// Reads from a socket, and waits for bytes until the deadline.
 struct DeadlineReader<'a> {
     socket: &'a Socket,
     timeouts: &'a mut Timeouts,

@@ -20,29 +20,30 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline `timeout` from now.
+    /// Returns a deadline `timeout` from now.
     pub(crate) fn after(timeout: Duration) -> Self {
         let read_at = SystemClock.now();
         Self { read_at, deadline: read_at + timeout }
     }
 
+    /// Returns the time when the wait ends.
     pub(crate) fn instant(self) -> Instant {
         self.deadline
     }
 
-    /// The last reading of the clock.
+    /// Returns the last reading of the clock.
     pub(crate) fn read_at(self) -> Instant {
         self.read_at
     }
 
-    /// Time left at the last reading of the clock. A wait for this time ends late by the time since
-    /// the reading. Fails with `TimedOut` if no time is left.
+    /// Returns the time left at the last reading of the clock, or the error `TimedOut` if no time
+    /// is left. A wait for the returned time ends late by the time since the reading.
     pub(crate) fn left(self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(self.read_at);
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 
-    /// Reads the clock. Call after anything that may take long.
+    /// Reads the clock, and returns the updated deadline. Call after anything that may take long.
     pub(crate) fn refresh(&mut self) -> Self {
         self.read_at = SystemClock.now();
         *self
@@ -56,14 +57,14 @@ impl Deadline {
 /// end 256 ms late.
 const COARSE: Duration = Duration::from_millis(64);
 
-/// The timeout to set on a socket for a part of a wait of `left`. A thread that wakes early reads
-/// the clock and waits again. `None` if `left` is so short that the socket's own timeout would end
-/// late.
+/// Returns the timeout to set on a socket for a part of a wait of `left`. A thread that wakes early
+/// reads the clock and waits again. `None` if `left` is so short that the socket's own timeout
+/// would end late.
 pub(crate) fn socket_timeout(left: Duration) -> Option<Duration> {
     (left >= COARSE).then(|| left / 4 * 3)
 }
 
-/// Whether the timeout `set` may stay instead of [`socket_timeout`] of `left`.
+/// Returns whether the timeout `set` may stay instead of [`socket_timeout`] of `left`.
 pub(crate) fn is_close_enough(set: Duration, left: Duration) -> bool {
     (left / 2..=left / 8 * 7).contains(&set)
 }
@@ -79,7 +80,8 @@ pub(crate) fn wait_for(socket: impl AsFd, events: PollFlags, left: Duration) -> 
     }
 }
 
-/// Runs `action` with the socket in non-blocking mode.
+/// Runs `action` with the socket in non-blocking mode, and returns the result. The socket is in
+/// blocking mode before and afterwards.
 #[cfg(not(target_os = "linux"))]
 fn without_blocking<T>(
     set_nonblocking: impl Fn(bool) -> io::Result<()>,
@@ -91,7 +93,7 @@ fn without_blocking<T>(
     done
 }
 
-/// Calls that do not block, on a blocking socket.
+/// Reads and writes on a blocking socket that do not block, and a write that may block.
 #[cfg_attr(all(test, wheellock_shuttle), expect(dead_code, reason = "no socket is real there"))]
 pub(crate) trait Now {
     /// Writes, and may block. Like the standard library, raises no signal if the peer is gone.
@@ -153,7 +155,7 @@ impl Now for socket2::Socket {
     }
 }
 
-/// Whether a system call ended only because of its own timeout or a signal.
+/// Returns whether a system call ended only because of its own timeout or a signal.
 pub(crate) fn is_timeout_or_signal(error: &io::Error) -> bool {
     matches!(
         error.kind(),

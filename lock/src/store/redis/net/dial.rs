@@ -18,7 +18,8 @@ use crate::store::redis::resp::encode::Command;
 /// Shortest timeout of a connect. The standard library refuses a timeout of zero.
 const MIN_CONNECT: Duration = Duration::from_millis(1);
 
-/// A connected socket, or an error by the deadline. `timeout` is the socket's own timeout.
+/// Connects a socket to `peer`, or fails by the deadline. Tries each address of a host in turn.
+/// `timeout` is the socket's own timeout.
 pub(crate) fn dial(
     peer: &Peer,
     access: &Access,
@@ -55,6 +56,7 @@ pub(crate) fn dial(
     Err(last)
 }
 
+/// Connects a socket to one address of a host, over TLS if `access` requires TLS.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "they are for TLS"))]
 fn connect(
     resolved: &std::net::SocketAddr,
@@ -70,7 +72,7 @@ fn connect(
     Socket::connect(resolved, deadline, timeout)
 }
 
-/// The command that authenticates, if there is a password.
+/// Returns the command that authenticates. `None` without credentials.
 pub(crate) fn authentication(credentials: Option<&Credentials>) -> Option<Vec<u8>> {
     let Credentials { username, password } = credentials?;
     Some(match username {
@@ -79,7 +81,7 @@ pub(crate) fn authentication(credentials: Option<&Credentials>) -> Option<Vec<u8
     })
 }
 
-/// The failure to make a connection.
+/// Returns the failure to make a connection: `TlsFailed` for a TLS error, otherwise `NotSent`.
 pub(crate) fn not_sent(server: &dyn Display, error: io::Error) -> Failure {
     let server = server.to_string();
     match tls_error(&error) {
@@ -88,7 +90,8 @@ pub(crate) fn not_sent(server: &dyn Display, error: io::Error) -> Failure {
     }
 }
 
-/// Adds the repair to the TLS error of a peer that does not speak TLS.
+/// Adds the repair to the TLS error of a peer that does not speak TLS. Returns any other reason
+/// unchanged.
 fn with_repair(reason: Reason) -> Reason {
     if reason.as_str().contains("InvalidContentType") {
         return reason.in_context("it speaks no TLS, write redis:// or the port for TLS");
@@ -96,7 +99,7 @@ fn with_repair(reason: Reason) -> Reason {
     reason
 }
 
-/// The failure of a new connection, broken before any operation.
+/// Returns the failure of a new connection that broke before any operation.
 pub(crate) fn handshake_failed(
     server: &dyn Display,
     connection: &Connection,
@@ -110,7 +113,8 @@ pub(crate) fn handshake_failed(
     }
 }
 
-/// The failure for an error reply before any operation. `credentials` are the credentials sent.
+/// Returns the failure for an error reply before any operation. `credentials` are the credentials
+/// sent; the failure omits the password.
 pub(crate) fn refused(
     server: &dyn Display,
     access: &Access,
@@ -134,14 +138,15 @@ pub(crate) fn refused(
     }
 }
 
-/// The failure for credentials not accepted, or no longer accepted, by the server.
+/// Returns the failure for credentials not accepted, or no longer accepted, by the server.
 pub(crate) fn unauthenticated(server: &dyn Display, access: &Access, reason: String) -> Failure {
     // A callback may return new credentials at the next attempt.
     let transient = access.credentials.is_some();
     Failure::Unauthenticated { server: server.to_string(), reason, transient }
 }
 
-/// `message` without the password of `credentials`.
+/// Returns `message` without the password of `credentials`, and without arguments that the server
+/// repeats.
 fn without_secret(message: String, credentials: Option<&Credentials>) -> String {
     // A server without the command repeats the arguments, truncated at an unknown place.
     let message = match message.split_once(", with args") {

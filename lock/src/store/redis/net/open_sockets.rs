@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use crate::model::sync::Mutex;
 use crate::store::redis::net::socket::Socket;
 
+/// The open sockets to one server. The generation counts how often all sockets were shut.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     /// Number of times all sockets were shut. Written with `open` locked.
@@ -19,7 +20,8 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Number of times all sockets were shut. Read the generation before the server's address.
+    /// Returns the number of times all sockets were shut. Read the generation before the server's
+    /// address.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -37,22 +39,25 @@ impl Sockets {
         Ok(())
     }
 
-    /// Number of open sockets.
+    /// Returns the number of open sockets.
     pub(crate) fn open(&self) -> usize {
         self.open.lock().iter().filter(|open| open.strong_count() > 0).count()
     }
 
-    /// Shuts all sockets, idle or in use. A thread waiting for a reply gets an error at once.
+    /// Shuts all sockets, idle or in use, and begins a new generation. A thread waiting for a reply
+    /// gets an error at once.
     pub(crate) fn shut_all(&self) {
         self.shut_all_if(|_| true);
     }
 
     /// Shuts all sockets if `generation` is the present generation. Otherwise does nothing: the
-    /// present sockets lead elsewhere.
+    /// present sockets lead to another server.
     pub(crate) fn shut_all_of(&self, generation: u64) {
         self.shut_all_if(|present| present == generation);
     }
 
+    /// Shuts all sockets and begins a new generation, if `condition` accepts the present
+    /// generation.
     fn shut_all_if(&self, condition: impl FnOnce(u64) -> bool) {
         let open = {
             let mut open = self.open.lock();

@@ -14,8 +14,8 @@ pub(crate) struct Resolver {
     look_up: fn(&str) -> io::Result<Vec<SocketAddr>>,
 }
 
-/// A look-up takes milliseconds, or hangs. Eight threads cover the 10 s after which most resolvers
-/// give up.
+/// When a look-up without a result is started again. A look-up takes milliseconds, or hangs. Eight
+/// threads cover the 10 s after which most resolvers give up.
 const RELAUNCH: Relaunch = Relaunch { after: Duration::from_secs(2), max_threads: 8 };
 
 impl Default for Resolver {
@@ -25,11 +25,13 @@ impl Default for Resolver {
 }
 
 impl Resolver {
+    /// Creates a resolver that calls `look_up` with a text `host:port`.
     fn with(look_up: fn(&str) -> io::Result<Vec<SocketAddr>>) -> Self {
         Self { flights: SingleFlight::with_relaunch(RELAUNCH), look_up }
     }
 
-    /// The addresses of `host`, or an error within `timeout`.
+    /// Returns the addresses of `host` with `port`, or an error within `timeout`. A separate thread
+    /// resolves a name.
     pub(crate) fn resolve(
         &self,
         host: &str,

@@ -12,15 +12,15 @@ use hashed_wheel::Clock;
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Condvar, Mutex, SystemClock};
 
-/// Calls with the same key share a flight: one task and one result. A call with another key, or
-/// after the result, begins another flight. A thread that does not return cannot be ended, so the
-/// number of threads is bounded.
+/// Runs tasks that may never return, on separate threads. Calls with the same key share a flight:
+/// one task and one result. A call with another key, or after the result, begins another flight. A
+/// thread that does not return cannot be ended, so the number of threads is bounded.
 pub(crate) struct SingleFlight<T> {
     relaunch: Relaunch,
     shared: Arc<FlightShared<T>>,
 }
 
-/// When a call without a result is started again, on a thread beside the running threads.
+/// When a task without a result is started again, on a thread beside the running threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relaunch {
     /// Time between two starts, while a caller waits.
@@ -29,12 +29,14 @@ pub(crate) struct Relaunch {
     pub(crate) max_threads: usize,
 }
 
+/// The state that callers and the threads of the tasks share.
 struct FlightShared<T> {
     state: Mutex<FlightState<T>>,
     /// Signalled when a thread ends.
     thread_ended: Condvar,
 }
 
+/// The latest flight, and the number of threads of all flights.
 struct FlightState<T> {
     latest: Option<Arc<Flight<T>>>,
     /// Time of the last start of a thread for the latest flight.
@@ -43,6 +45,7 @@ struct FlightState<T> {
     threads: usize,
 }
 
+/// A key, and the result of its task once there is a result.
 struct Flight<T> {
     key: String,
     /// The first result. Set with the state locked.
@@ -50,19 +53,20 @@ struct Flight<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
-    /// Flights with a task started once, even if the task never returns.
+    /// Creates flights whose task is started once, even if the task never returns.
     pub(crate) fn new() -> Self {
         Self::with_relaunch(Relaunch { after: Duration::MAX, max_threads: 1 })
     }
 
-    /// Flights with a task started again while there is no result.
+    /// Creates flights whose task is started again while there is no result.
     pub(crate) fn with_relaunch(relaunch: Relaunch) -> Self {
         let state = Mutex::new(FlightState { latest: None, launched_at: None, threads: 0 });
         Self { relaunch, shared: Arc::new(FlightShared { state, thread_ended: Condvar::new() }) }
     }
 
-    /// The result of `task` for `key`, run on a thread `lock-connect`. Fails if the task fails,
-    /// panics, or does not return within `timeout`; the reason for the timeout is `late`.
+    /// Runs `task` on a thread `lock-connect`, or joins the flight of `key`, and returns the
+    /// result. Fails if the task fails, panics, or does not return within `timeout`; the reason for
+    /// the timeout is `late`.
     pub(crate) fn call(
         &self,
         key: &str,
@@ -102,7 +106,8 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
 }
 
 impl<T> FlightState<T> {
-    /// The flight of `key`: the current flight, or a new flight.
+    /// Returns the latest flight if its key is `key` and there is no result yet. Otherwise begins
+    /// and returns a new flight.
     fn join(&mut self, key: &str) -> Arc<Flight<T>> {
         match &self.latest {
             Some(latest) if latest.key == key && latest.result.get().is_none() => {
@@ -116,8 +121,8 @@ impl<T> FlightState<T> {
         }
     }
 
-    /// When a thread is to be started for `flight`. `None` while there are too many threads, and if
-    /// another flight has replaced `flight`.
+    /// Returns when to start a thread for `flight`. `None` while there are too many threads, after
+    /// the start of a task that is started once only, and if another flight has replaced `flight`.
     fn due_at(&self, flight: &Arc<Flight<T>>, relaunch: Relaunch, now: Instant) -> Option<Instant> {
         let is_latest = self.latest.as_ref().is_some_and(|latest| Arc::ptr_eq(latest, flight));
         if !is_latest || self.threads >= relaunch.max_threads {
@@ -130,7 +135,8 @@ impl<T> FlightState<T> {
     }
 }
 
-/// Starts a thread that sets the result, unless another thread was faster.
+/// Starts a thread that runs `task` and sets the result of `flight`, unless another thread was
+/// faster.
 fn launch<T: Send + Sync + 'static>(
     shared: &Arc<FlightShared<T>>,
     flight: &Arc<Flight<T>>,

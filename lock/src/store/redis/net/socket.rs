@@ -39,14 +39,14 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// The timeouts of a socket connected with `timeout`.
+    /// Returns the timeouts of a socket connected with `timeout`.
     pub(crate) fn of_new(timeout: Duration) -> Self {
         Self { read: timeout, write: timeout }
     }
 }
 
 impl Socket {
-    /// Whether the socket speaks TLS.
+    /// Returns whether the socket speaks TLS.
     pub(crate) fn is_tls(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }
@@ -108,14 +108,15 @@ impl Socket {
         Self::plain(socket, timeout)
     }
 
+    /// Sets both timeouts of a connected socket, and wraps the socket without TLS.
     fn plain(socket: socket2::Socket, timeout: Duration) -> io::Result<Self> {
         socket.set_read_timeout(Some(timeout))?;
         socket.set_write_timeout(Some(timeout))?;
         Ok(Self::Plain(socket))
     }
 
-    /// Waits for bytes for at most `left`, and reads them. May fail earlier with `WouldBlock`,
-    /// `TimedOut` or `Interrupted`. Only one thread may read at a time.
+    /// Waits for bytes for at most `left`, and reads the bytes that have arrived. May fail earlier
+    /// with `WouldBlock`, `TimedOut` or `Interrupted`. Only one thread may read at a time.
     pub(crate) fn read_within(
         &self,
         buffer: &mut [u8],
@@ -139,9 +140,9 @@ impl Socket {
         }
     }
 
-    /// Writes at least one byte, and as many as the kernel accepts, and waits for at most `left`.
-    /// May fail earlier, like [`read_within`](Self::read_within). Over TLS, some bytes may be sent
-    /// before such an error: write the same bytes again.
+    /// Writes at least one byte, and as many as the kernel accepts, waits for at most `left`, and
+    /// returns the number of bytes. May fail earlier, like [`read_within`](Self::read_within). Over
+    /// TLS, some bytes may be sent before such an error: write the same bytes again.
     pub(crate) fn write_within(
         &self,
         bytes: &[u8],
@@ -187,8 +188,9 @@ impl Socket {
         }
     }
 
-    /// Whether there is nothing to read, neither bytes nor the end of the stream. Does not block.
-    /// On systems other than Linux, a concurrent reader or writer may get `WouldBlock` too early.
+    /// Returns whether there is nothing to read, neither bytes nor the end of the stream. Does not
+    /// block. On systems other than Linux, a concurrent reader or writer may get `WouldBlock` too
+    /// early.
     pub(crate) fn has_no_input(&self) -> bool {
         let mut byte = [0];
         let peeked = match self {
@@ -209,7 +211,7 @@ impl Socket {
         });
     }
 
-    /// The TLS error that broke the connection, if any.
+    /// Returns the TLS error that broke the connection, if any.
     pub(crate) fn tls_error(&self) -> Option<Reason> {
         match self {
             Self::Plain(_) => None,
@@ -219,7 +221,7 @@ impl Socket {
     }
 }
 
-/// The TLS error behind an error of connecting, if any.
+/// Returns the TLS error behind an error of connecting, if any.
 pub(crate) fn tls_error(error: &io::Error) -> Option<Reason> {
     #[cfg(feature = "tls")]
     return tls_stream::tls_error(error);

@@ -18,18 +18,21 @@ use crate::error::Reason;
 use crate::model::sync::Mutex;
 use crate::store::redis::net::deadline::{Deadline, is_timeout_or_signal, wait_for};
 
+/// A socket that does not block, and its TLS session.
 pub(crate) struct TlsStream {
     stream: TcpStream,
     session: Mutex<Session>,
 }
 
+/// The state of the TLS protocol, and the progress of the present write.
 struct Session {
     tls: ClientConnection,
     /// Number of the writer's bytes encrypted in a record not yet accepted whole by the socket.
     unsent: usize,
 }
 
-/// Bytes encrypted at once: one record. So the server cannot decipher a record not sent whole.
+/// Largest number of bytes that are encrypted at once: one record. So the server cannot decipher a
+/// record not sent whole.
 const TLS_RECORD_BYTES: usize = 16 * 1024;
 
 impl TlsStream {
@@ -65,11 +68,12 @@ impl TlsStream {
         Ok(Self { stream, session: Mutex::new(Session { tls, unsent: 0 }) })
     }
 
-    /// The stream below, which does not block.
+    /// Returns the socket below the TLS session, which does not block.
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
+    /// Reads like [`try_read`](Self::try_read), and waits once for bytes, for at most `left`.
     pub(crate) fn read_within(&self, buffer: &mut [u8], left: Duration) -> io::Result<usize> {
         match self.try_read(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -97,6 +101,8 @@ impl TlsStream {
         }
     }
 
+    /// Writes like [`try_write`](Self::try_write), and waits once until the socket accepts bytes,
+    /// for at most `left`.
     pub(crate) fn write_within(&self, bytes: &[u8], left: Duration) -> io::Result<usize> {
         match self.try_write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -107,8 +113,9 @@ impl TlsStream {
         }
     }
 
-    /// Writes without blocking. Fails with `WouldBlock` if the socket does not accept a whole
-    /// record. Part of the record may be sent: write the same bytes again.
+    /// Writes at most one record without blocking, and returns the number of bytes. Fails with
+    /// `WouldBlock` if the socket does not accept a whole record. Part of the record may be sent:
+    /// write the same bytes again.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Session { tls, unsent } = &mut *self.session.lock();
         if *unsent == 0 {
@@ -122,24 +129,27 @@ impl TlsStream {
         Ok(std::mem::take(unsent))
     }
 
-    /// The TLS error that broke the connection, if any. A server that requires a certificate
-    /// reports a missing certificate only after the handshake.
+    /// Returns the TLS error that broke the connection, if any. A server that requires a
+    /// certificate reports a missing certificate only after the handshake.
     pub(crate) fn error(&self) -> Option<Reason> {
         let error = self.session.lock().tls.process_new_packets().err()?;
         Some(Reason::caused_by(error))
     }
 }
 
-/// The TLS error behind an error of the handshake, if any.
+/// Returns the TLS error behind an error of the handshake, if any.
 pub(crate) fn tls_error(error: &io::Error) -> Option<Reason> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(Reason::caused_by(inner.clone()))
 }
 
+/// Wraps a TLS error, so that [`tls_error`] finds the TLS error in the result.
 fn tls_failed(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
+/// Returns the time left for the handshake, by a fresh reading of the clock. The error names the
+/// likely cause of a timeout.
 fn left(deadline: &mut Deadline) -> io::Result<Duration> {
     deadline.refresh().left().map_err(|_| {
         // A server without TLS takes the handshake for a command, and waits for the command's end.
