@@ -33,7 +33,7 @@ pub(crate) struct CallConnection {
     pub(crate) used_at: Instant,
 }
 
-/// A request without a reply.
+/// A request that has no reply yet.
 #[derive(Debug)]
 struct Pending {
     caller: Caller,
@@ -77,16 +77,16 @@ pub(crate) struct Deliveries {
     pub(crate) unread: Vec<UnreadAnswer>,
 }
 
-/// Largest number of unanswered requests when a reply is left unread, and of bytes of requests with
-/// unread replies.
+/// Largest number of unanswered requests when a reply is left unread.
 ///
 /// When a process ends, the system resets a connection with unread data, and discards unsent bytes.
 /// With eight small requests all bytes were already sent; with sixteen, behind a stopped server,
 /// some were not.
 const MAX_UNREAD: usize = 8;
-/// Over TLS, a server runs the requests of a record before reading the next record, and discards
-/// the rest if a reply cannot be sent.
+/// [`MAX_UNREAD`] over TLS. A server runs the requests of a record before reading the next record,
+/// and discards the rest if a reply cannot be sent.
 const MAX_UNREAD_TLS: usize = 1;
+/// Largest number of bytes of requests with unread replies.
 const MAX_UNREAD_BYTES: usize = 8 * 1024;
 
 /// Memory for requests that an idle connection retains.
@@ -118,11 +118,12 @@ impl CallConnection {
         }
     }
 
+    /// Returns the generation of the server's sockets when the connection was made.
     pub(crate) fn generation(&self) -> u64 {
         self.connection.generation
     }
 
-    /// The inner connection, for a caller that owns the connection alone.
+    /// Returns the inner connection, for a caller that owns the connection alone.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -131,7 +132,7 @@ impl CallConnection {
         &mut self.connection
     }
 
-    /// Whether the reply to a request about `key` is unread.
+    /// Returns whether the reply to a request about the key with the hash `key` is unread.
     pub(crate) fn has_unread_about(&self, key: u64) -> bool {
         self.unread > 0
             && self.pending.iter().any(
@@ -139,11 +140,12 @@ impl CallConnection {
             )
     }
 
+    /// Returns whether there is a pending reply that no thread waits for.
     pub(crate) fn has_unread(&self) -> bool {
         self.unread > 0
     }
 
-    /// Whether the reply to another request of `bytes` may be left unread.
+    /// Returns whether the reply to another request of `bytes` may be left unread.
     pub(crate) fn may_leave_unread(&self, bytes: usize, now: Instant) -> bool {
         let most = if self.connection.is_tls() { MAX_UNREAD_TLS } else { MAX_UNREAD };
         self.pending.len() < most
@@ -151,26 +153,27 @@ impl CallConnection {
             && now.saturating_duration_since(self.used_at) <= MAX_IDLE
     }
 
-    /// Whether to inspect the socket before a use: the socket may have ended, or replies may be
-    /// late. `broke_at` is the time when another connection broke.
+    /// Returns whether to inspect the socket before a use: the socket may have ended, or replies
+    /// may be late. `broke_at` is the time when another connection broke.
     pub(crate) fn must_look(&self, now: Instant, broke_at: Option<Instant>) -> bool {
         now.saturating_duration_since(self.used_at) > MAX_UNSEEN
             || broke_at.is_some_and(|broke_at| self.used_at <= broke_at)
             || self.is_silent(now, MAX_SILENCE)
     }
 
-    /// Whether the oldest request has been without a reply for `longest`.
+    /// Returns whether the oldest request has been without a reply for `longest`.
     pub(crate) fn is_silent(&self, now: Instant, longest: Duration) -> bool {
         let oldest = self.pending.front();
         oldest.is_some_and(|oldest| now.saturating_duration_since(oldest.sent_at) >= longest)
     }
 
-    /// The buffer for the next requests.
+    /// Returns the buffer for the next requests.
     pub(crate) fn requests(&mut self) -> &mut Vec<u8> {
         &mut self.requests
     }
 
-    /// Writes the requests. An error has the number of bytes that the kernel has accepted.
+    /// Writes the requests, and empties the buffer. An error has the number of bytes that the
+    /// kernel has accepted.
     pub(crate) fn write(&mut self, deadline: &mut Deadline) -> Result<(), (usize, io::Error)> {
         let written = self.connection.send_counted(&self.requests, deadline);
         self.requests.clear();
@@ -178,14 +181,17 @@ impl CallConnection {
         written
     }
 
+    /// Records that the owning thread expects the next reply.
     pub(crate) fn expect_own(&mut self, sent_at: Instant) {
         self.pending.push_back(Pending { caller: Caller::Own, sent_at });
     }
 
+    /// Records that `waiter` expects the next reply.
     pub(crate) fn expect_for(&mut self, waiter: Arc<WaitingCall>, sent_at: Instant) {
         self.pending.push_back(Pending { caller: Caller::Waiting(waiter), sent_at });
     }
 
+    /// Records that no thread expects the next reply, which belongs to `request`.
     pub(crate) fn expect_unread(&mut self, request: UnreadRequest, sent_at: Instant) {
         self.unread += 1;
         self.unread_bytes += request.bytes;
@@ -193,7 +199,7 @@ impl CallConnection {
     }
 
     /// Waits for a reply, and takes all replies that have arrived. Returns the reply to the owning
-    /// thread, if any.
+    /// thread, if any, and adds all other replies to `deliveries`.
     pub(crate) fn receive(
         &mut self,
         deadline: &mut Deadline,
@@ -208,7 +214,7 @@ impl CallConnection {
         Ok(own)
     }
 
-    /// Takes the replies that have arrived, without waiting.
+    /// Adds the replies that have arrived to `deliveries`, without waiting.
     pub(crate) fn receive_arrived(&mut self, deliveries: &mut Deliveries) -> io::Result<()> {
         while let Some(reply) = self.connection.receive_arrived()? {
             self.deliver(reply, deliveries)?;
@@ -216,6 +222,8 @@ impl CallConnection {
         Ok(())
     }
 
+    /// Assigns `reply` to the oldest request. Returns the reply if the owning thread expects the
+    /// reply, and otherwise adds the reply to `deliveries`.
     fn deliver(&mut self, reply: Value, deliveries: &mut Deliveries) -> io::Result<Option<Value>> {
         let Some(Pending { caller, sent_at }) = self.pending.pop_front() else {
             let reason = "the server sent a reply to no command";
@@ -236,7 +244,8 @@ impl CallConnection {
         Ok(None)
     }
 
-    /// The owning thread gives up: its reply is dropped on arrival.
+    /// Marks the owning thread's request, because the thread gives up: the reply is dropped on
+    /// arrival.
     pub(crate) fn give_up(&mut self) {
         let own = self.pending.iter_mut().find(|one| matches!(one.caller, Caller::Own));
         if let Some(own) = own {
@@ -267,7 +276,8 @@ impl CallConnection {
         Some(self)
     }
 
-    /// Ends the connection. Requests without a reply may have run.
+    /// Closes the connection, and adds the failure of each request without a reply to `deliveries`.
+    /// The requests may have run.
     pub(crate) fn end(self: Box<Self>, error: &io::Error, deliveries: &mut Deliveries) {
         let Self { connection, pending, .. } = *self;
         drop(connection);
@@ -288,6 +298,7 @@ impl CallConnection {
 }
 
 impl Deliveries {
+    /// Sets the outcome of a call, and remembers its thread for [`wake`](Self::wake).
     pub(crate) fn finish(&mut self, waiter: Arc<WaitingCall>, outcome: Result<CallReply, NoReply>) {
         if waiter.finish(outcome) {
             self.to_wake.push(waiter);
@@ -302,7 +313,7 @@ impl Deliveries {
     }
 }
 
-/// A copy of `error`, for each of several receivers.
+/// Returns a copy of `error`, for each of several receivers.
 pub(crate) fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

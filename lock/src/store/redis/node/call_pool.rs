@@ -59,6 +59,7 @@ pub(crate) struct CallPool {
     unread: AtomicUsize,
 }
 
+/// The connections and the queue of a [`CallPool`].
 struct CallPoolState {
     pool: Pool<Box<CallConnection>, Arc<WaitingCall>>,
     /// Time of the last use of a connection that has broken since.
@@ -90,9 +91,10 @@ enum Entered<'a> {
     Ended(Outcome),
 }
 
-/// Largest number of requests in a batch, and the length in bytes that ends a batch. With 32
-/// requests, the slowest hundredth of the calls waits longer than on a connection for each thread.
+/// Largest number of requests in a batch. With 32 requests, the slowest hundredth of the calls
+/// waits longer than on a connection for each thread.
 const MAX_BATCH: usize = 16;
+/// Length of a batch, in bytes, from which on no more requests are added.
 const MAX_BATCH_BYTES: usize = 16 * 1024;
 
 impl CallPool {
@@ -138,7 +140,7 @@ impl CallPool {
         }
     }
 
-    /// A connection without other users, for a request that no other request may follow.
+    /// Returns a connection without other users, for a request that no other request may follow.
     ///
     /// Fails for a call that began before [`abort_calls`](Self::abort_calls).
     pub(crate) fn take(
@@ -277,7 +279,7 @@ impl CallPool {
         }
     }
 
-    /// Number of connections in use or being opened.
+    /// Returns the number of connections in use or being opened.
     pub(crate) fn in_use(&self) -> usize {
         self.state.lock().pool.in_use()
     }
@@ -308,10 +310,13 @@ impl CallPool {
         }
     }
 
+    /// Makes this thread the owner of `connection`.
     fn own(self: &Arc<Self>, connection: Box<CallConnection>) -> Owned<'_> {
         Owned { calls: self, connection: Some(connection) }
     }
 
+    /// Returns the failure of a call if the pool is closed, or if the call began before
+    /// [`abort_calls`](Self::abort_calls).
     fn check(&self, state: &CallPoolState, call_generation: CallGeneration) -> Result<(), NoReply> {
         if state.is_closed || self.sockets.generation() > call_generation.0 {
             return Err(NoReply::NoConnection(Failure::Closed));
@@ -342,7 +347,7 @@ impl CallPool {
         }
     }
 
-    /// A connection, or the outcome of the call in the queue.
+    /// Returns an idle connection, or queues the call and returns the outcome of the wait.
     fn enter(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -365,6 +370,8 @@ impl CallPool {
         Ok(self.wait(&waiter, deadline))
     }
 
+    /// Waits for a connection or an outcome, until the deadline. A call without either leaves the
+    /// queue, or gives up its reply.
     fn wait(self: &Arc<Self>, waiter: &Arc<WaitingCall>, deadline: &mut Deadline) -> Entered<'_> {
         match waiter.wait(deadline) {
             CallState::Queued(_) => {
@@ -408,7 +415,8 @@ impl CallPool {
         }
     }
 
-    /// Opens a connection. Returns whether to open another.
+    /// Opens a connection, for the first call of the queue. Returns whether to open another
+    /// connection.
     fn connect(self: &Arc<Self>) -> bool {
         let generation = self.sockets.generation();
         let mut deadline = Deadline::after(self.server.command_timeout);
@@ -434,7 +442,9 @@ impl CallPool {
         }
     }
 
-    /// Handles a failed connect. Returns whether to open another connection.
+    /// Handles a failed connect of `generation`. Fails the queued calls if no other connection is
+    /// open; calls after [`abort_calls`](Self::abort_calls) stay in the queue. Returns whether to
+    /// open another connection.
     fn not_connected(&self, failure: &Failure, generation: u64) -> bool {
         let mut state = self.state.lock();
         let waiting = state.pool.not_connected();
@@ -452,6 +462,7 @@ impl CallPool {
         false
     }
 
+    /// Unlocks `state`, and wakes the threads that wait until no connection is in use.
     fn notify(&self, state: MutexGuard<'_, CallPoolState>) {
         let is_unused = state.pool.is_unused();
         drop(state);
@@ -499,6 +510,7 @@ impl CallPool {
         }
     }
 
+    /// Returns whether `connection` may still be used: its sockets were not shut.
     fn is_current(&self, connection: &CallConnection) -> bool {
         connection.callers_generation == self.sockets.generation()
             && self.server.is_current(connection.generation())
@@ -520,13 +532,15 @@ impl Drop for CallPool {
 }
 
 impl CallPoolState {
+    /// Suspects the idle connections that were last used at `now` or before.
     fn suspect(&mut self, now: Instant) {
         self.broke_at = self.broke_at.max(Some(now));
     }
 }
 
 impl Owned<'_> {
-    /// Returns the connection if usable. Otherwise closes the connection.
+    /// Returns the connection if usable. Otherwise closes the connection and returns `None`.
+    /// `broke_at` is the time when another connection broke.
     fn checked(mut self, now: Instant, broke_at: Option<Instant>) -> Option<Self> {
         if !self.calls.is_current(&self) {
             self.end(&io::ErrorKind::ConnectionAborted.into());
@@ -547,7 +561,8 @@ impl Owned<'_> {
         None
     }
 
-    /// Sends the request together with requests of queued calls.
+    /// Sends the request together with requests of queued calls, and returns the outcome of the own
+    /// call.
     fn write_batch(mut self, request: &[u8], deadline: &mut Deadline) -> Outcome {
         let own_end = request.len();
         self.requests().extend_from_slice(request);
@@ -569,9 +584,9 @@ impl Owned<'_> {
         self.send(own_end, others, deadline)
     }
 
-    /// Writes the requests on the connection, each with the position of its end, and reads. After
-    /// an error, a request may have run if the kernel has accepted its last byte. Any other request
-    /// can never run.
+    /// Writes the requests in the buffer, and reads. `own_end` and `others` are the positions of
+    /// the requests' ends. After an error, a request may have run if the kernel has accepted its
+    /// last byte. Any other request can never run.
     fn send(
         mut self,
         own_end: usize,
@@ -634,7 +649,8 @@ impl Owned<'_> {
     }
 
     /// Lets the next thread waiting for a reply read. Without such a thread, the connection becomes
-    /// idle, or is closed after a long silence.
+    /// idle. If the server has not just answered (`answers`), the connection is closed after a long
+    /// silence.
     fn hand_on(mut self, now: Instant, answers: bool) {
         let Some(connection) = self.connection.take() else { return };
         let Some(connection) = connection.hand_on() else { return };
@@ -646,7 +662,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Gives the connection to the first call of the queue, or makes the connection idle.
+    /// Gives the connection, last used at `now`, to the first call of the queue. Without a queue,
+    /// makes the connection idle.
     fn put(mut self, now: Instant) {
         let Some(mut connection) = self.connection.take() else { return };
         connection.used_at = now;
@@ -672,11 +689,14 @@ impl Owned<'_> {
         drop(old);
     }
 
+    /// Closes the connection because of `error`; see [`close`](Self::close).
     fn end(mut self, error: &io::Error) {
         self.close(error);
     }
 
-    /// Closes the connection. Requests without a reply may have run.
+    /// Closes the connection, and delivers the failures of requests without a reply, which may have
+    /// run. Suspects other connections unless `error` is a timeout, and replaces the connection if
+    /// calls wait.
     fn close(&mut self, error: &io::Error) {
         let Some(connection) = self.connection.take() else { return };
         let used_at = connection.used_at;
@@ -745,18 +765,19 @@ impl DerefMut for Taken<'_> {
     }
 }
 
-/// The hash by which a connection knows the key of an unread reply.
+/// Returns the hash of `key`, by which a connection knows the keys of its unread replies.
 pub(crate) fn hash_of(key: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish()
 }
 
+/// Returns the failure of a call that was not sent.
 fn not_sent(error: io::Error) -> NoReply {
     NoReply::Broken(Broken::NotSent(error))
 }
 
-/// Fails the queued calls, which no connection serves.
+/// Ends the queued calls with `failure`, and wakes their threads.
 fn fail_all(queue: VecDeque<Arc<WaitingCall>>, failure: &Failure) {
     let mut deliveries = Deliveries::default();
     for waiter in queue {

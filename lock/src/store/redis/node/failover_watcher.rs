@@ -52,6 +52,7 @@ const SWITCHED: &str = "+switch-master";
 const PROMOTED: &str = "+promoted-slave";
 
 impl FailoverWatcher {
+    /// Starts the thread for a server with sentinels. Fails if the thread cannot be started.
     pub(crate) fn start(server: &Arc<Server>) -> Result<Self, Error> {
         let own = Arc::clone(server);
         thread::Builder::new()
@@ -74,7 +75,7 @@ impl Drop for FailoverWatcher {
     }
 }
 
-/// The state of the thread.
+/// The state of the thread that watches for failovers.
 struct SentinelWatcher<'a> {
     server: &'a Server,
     master: &'a Master,
@@ -118,6 +119,7 @@ impl<'a> SentinelWatcher<'a> {
         }
     }
 
+    /// Runs the thread until the master is closed: subscribes, checks, and handles messages.
     fn run(mut self) {
         while !self.master.is_closed() {
             // 1. Subscribe to a sentinel, if there is no subscription.
@@ -159,6 +161,8 @@ impl<'a> SentinelWatcher<'a> {
         }
     }
 
+    /// Subscribes to the messages of `sentinel` about failovers. Returns the connection, or `None`
+    /// without a confirmation by the deadline.
     fn subscribe(&self, sentinel: &Sentinel, deadline: &mut Deadline) -> Option<Connection> {
         let mut connection = self.master.sentinels.connect(sentinel, deadline).ok()?;
         let channels = [SWITCHED, PROMOTED];
@@ -171,7 +175,8 @@ impl<'a> SentinelWatcher<'a> {
         Some(connection)
     }
 
-    /// Waits for a message, until the next check.
+    /// Waits for a message until the next check, and handles the message. Drops a broken
+    /// subscription.
     fn receive_message(&mut self) {
         let Some(subscription) = &mut self.subscription else { return };
         let left = self.next_check.saturating_duration_since(SystemClock.now());
@@ -187,6 +192,8 @@ impl<'a> SentinelWatcher<'a> {
         }
     }
 
+    /// Queries `sentinel` if `message` reports a failover of the master. Drops the subscription if
+    /// the query fails.
     fn handle_message(&mut self, message: &Value, sentinel: &Sentinel) {
         let Value::Array(parts) = message else { return };
         let [Value::Text(kind), Value::Text(channel), Value::Text(text)] = parts.as_slice() else {
@@ -231,7 +238,8 @@ impl<'a> SentinelWatcher<'a> {
         self.check_role();
     }
 
-    /// Queries a sentinel for the master. Returns whether the sentinel answered.
+    /// Queries a sentinel for the master, and reports the answer to the server. Returns whether the
+    /// sentinel answered.
     fn ask(&mut self, sentinel: &Sentinel) -> bool {
         let index = self.connections.iter().position(|(address, _)| *address == sentinel.address);
         let retained = index.map(|index| self.connections.swap_remove(index).1);
@@ -248,8 +256,8 @@ impl<'a> SentinelWatcher<'a> {
         true
     }
 
-    /// Queries the master for its role. While a reply is pending, sends no other query and makes no
-    /// new connection.
+    /// Queries the master for its role, and shuts the connections if the server is not a master.
+    /// While a reply is pending, sends no other query and makes no new connection.
     fn check_role(&mut self) {
         let current = self
             .role_query

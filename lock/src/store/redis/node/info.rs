@@ -24,18 +24,20 @@ pub(crate) struct Info {
     pub(crate) run_id: Option<String>,
 }
 
-/// The command `INFO` for all sections. Only Redis 7 and later accept several section names.
+/// Returns the command `INFO` for all sections. Only Redis 7 and later accept several section
+/// names.
 pub(crate) fn command() -> Vec<u8> {
     Command::of(&["INFO"])
 }
 
 impl Info {
-    /// Parses the reply to `INFO`.
+    /// Parses the reply to `INFO`. An error reply counts as an `INFO` without fields.
     pub(crate) fn of(reply: &Value) -> Self {
         if let Value::Text(info) = reply { parse(info) } else { Self::default() }
     }
 }
 
+/// Parses the text of `INFO`.
 fn parse(info: &str) -> Info {
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)

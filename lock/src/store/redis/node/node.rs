@@ -54,6 +54,7 @@ pub(crate) struct Node {
 /// with six connections, 8, 16, 32 and 64 threads make 1.14, 1.18, 1.31 and 1.42 times as many;
 /// with eight 1.10, 1.00, 1.21 and 1.22. With a round trip of 0.5 ms, eight are too few.
 const NEAR: usize = 6;
+/// Largest number of connections for calls to a far server; see [`NEAR`].
 const FAR: usize = 16;
 
 /// Additional time for the first connection of a client. The connecting thread has the same time as
@@ -65,8 +66,8 @@ const CONNECT_GRACE: Duration = Duration::from_millis(90);
 const CLOSE_READ_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Node {
-    /// A node of a cluster, or a server without sentinels. Redirections of subscriptions are
-    /// reported to `redirects`.
+    /// Creates a node of a cluster, or a server without sentinels, without connecting. Redirections
+    /// of subscriptions are reported to `redirects`.
     pub(crate) fn new(
         server: Server,
         connections: Option<usize>,
@@ -84,7 +85,8 @@ impl Node {
         }
     }
 
-    /// The only server. With sentinels, the server's address may change.
+    /// Creates the only server, without connecting. With sentinels, the server's address may
+    /// change, and a thread watches for failovers.
     pub(crate) fn single(
         endpoint: MasterEndpoint,
         access: Access,
@@ -187,7 +189,7 @@ impl Node {
         Ok(replies)
     }
 
-    /// The reply to `INFO`, if received within `timeout`.
+    /// Queries `INFO`. `None` without a reply within `timeout`.
     pub(crate) fn info(&self, timeout: Duration) -> Option<Info> {
         self.ask_info(&mut Deadline::after(timeout), CallGeneration::NEVER_ABORTED).ok()
     }
@@ -208,8 +210,8 @@ impl Node {
         self.server.check_target(info)
     }
 
-    /// The server's run id, or `None` if `INFO` has no run id. Sends `INFO` if a connection was
-    /// made since the last `INFO`.
+    /// Returns the server's run id, or `None` if `INFO` has no run id. Sends `INFO` if a connection
+    /// was made since the last `INFO`.
     pub(crate) fn run_id(
         &self,
         timeout: Duration,
@@ -222,6 +224,7 @@ impl Node {
         Ok(info.run_id)
     }
 
+    /// Queries `INFO`, and stores the result for [`run_id`](Self::run_id).
     fn ask_info(
         &self,
         deadline: &mut Deadline,
@@ -235,16 +238,18 @@ impl Node {
         Ok(info)
     }
 
-    /// The server's address, if fixed.
+    /// Returns the server's address, if fixed.
     pub(crate) fn address(&self) -> Option<&Address> {
         self.server.address()
     }
 
+    /// Returns the number of connections made since the start.
     pub(crate) fn connections_made(&self) -> u64 {
         self.server.connections.load(Ordering::Relaxed)
     }
 
-    /// See [`CallPool::close_unused`].
+    /// Closes connections for calls that were unused for long. Returns whether more may be closed
+    /// later.
     pub(crate) fn close_unused(&self) -> bool {
         // Both, without a short circuit.
         let (calls, alone) = (self.calls.close_unused(), self.alone.close_unused());
@@ -259,6 +264,8 @@ impl Node {
         }
     }
 
+    /// Closes the node: later calls fail. Waits shortly for unread replies, and for a running
+    /// pipeline to end.
     pub(crate) fn close(&self) {
         if let Some(master) = self.server.master() {
             master.close();
@@ -282,8 +289,9 @@ impl Node {
         self.alone.abort_calls();
     }
 
-    /// Executes an operation. With `asking`, another node has redirected the operation to this
-    /// node, because its slot is migrating.
+    /// Sends an operation and returns the reply. Sends the operation again while nothing has run,
+    /// at most [`MAX_SENDS`] times. With `asking`, another node has redirected the operation to
+    /// this node, because its slot is migrating.
     pub(crate) fn execute(
         &self,
         operation: &AnyOperation<'_>,
@@ -373,13 +381,14 @@ impl Node {
         self.calls.send_unread(&packed, request, deadline, call_generation).ok()
     }
 
-    /// Reads the unread replies that have arrived, without waiting. Returns whether some are still
-    /// missing.
+    /// Reads the unread replies that have arrived, without waiting. Returns whether some replies
+    /// are still missing.
     pub(crate) fn read_unread(&self) -> bool {
         self.calls.read_unread(self.server.command_timeout)
     }
 
-    /// The failure of an operation refused on a connection of `generation`.
+    /// Returns the failure of an operation refused on a connection of `generation`. Closes the idle
+    /// connections if the refusal makes all connections unusable.
     fn refused(&self, code: String, message: String, generation: u64) -> Failure {
         let (failure, is_unusable) = self.server.refused(code, message, generation);
         if is_unusable {
@@ -389,7 +398,8 @@ impl Node {
         failure
     }
 
-    /// Executes an operation on a connection without other requests.
+    /// Executes an operation on a connection without other requests. With `acks`, a grant also
+    /// needs the acknowledgements of replicas.
     fn execute_alone(
         &self,
         operation: &AnyOperation<'_>,
@@ -476,7 +486,7 @@ impl Node {
     }
 
     /// Receives the reply to `WAIT` and frees the connection. The inner failure means that the
-    /// grant must be given up.
+    /// grant must be rolled back.
     fn receive_acks(
         &self,
         mut connection: Taken<'_>,
@@ -520,6 +530,7 @@ fn call_asking(
     })
 }
 
+/// Returns `ASKING`, followed by the bytes of `packed`.
 fn behind_asking(packed: &[u8]) -> Vec<u8> {
     let mut both = Command::of(&["ASKING"]);
     both.extend_from_slice(packed);

@@ -26,8 +26,8 @@ impl NonblockingWriter {
         Self { socket, bytes: Vec::new(), written: 0, stuck_since: None }
     }
 
-    /// Writes the bytes left and then the bytes appended by `next`, as far as the kernel accepts
-    /// them. `next` is not called while bytes are left.
+    /// Writes the bytes left and then the bytes appended by `next`, as many as the kernel accepts.
+    /// `next` is not called while bytes are left.
     pub(crate) fn write(&mut self, next: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let mut next = Some(next);
         loop {

@@ -37,6 +37,7 @@ pub(crate) struct Outbox {
     unanswered_bytes: usize,
 }
 
+/// The state of one channel: wanted by the client, and known to the server.
 #[derive(Debug, Default)]
 struct Channel {
     wanted: bool,
@@ -51,6 +52,7 @@ struct Channel {
     unserved: bool,
 }
 
+/// A command that was sent and is not answered, with its length.
 #[derive(Debug)]
 struct Unanswered {
     command: SentCommand,
@@ -71,7 +73,8 @@ pub(crate) enum SentCommand {
 pub(crate) struct UnexpectedReply;
 
 impl Outbox {
-    /// Marks a channel as wanted. Returns whether the channel's messages arrive already.
+    /// Marks a channel as wanted, and queues a SUBSCRIBE if necessary. Returns whether the
+    /// channel's messages arrive already.
     pub(crate) fn subscribe(&mut self, name: &Arc<str>) -> bool {
         let channel = self.channels.entry(Arc::clone(name)).or_default();
         channel.wanted = true;
@@ -94,21 +97,23 @@ impl Outbox {
         }
     }
 
-    /// Marks every command in the queue as to be sent.
+    /// Lets [`fill`](Self::fill) send every command in the queue.
     pub(crate) fn flush(&mut self) {
         self.flushed = self.next;
     }
 
-    /// Queues a PING, if no other reply is due.
+    /// Queues a PING if no reply is due, and otherwise cancels a queued PING.
     pub(crate) fn ping(&mut self) {
         self.ping = self.unanswered.is_empty();
     }
 
+    /// Returns whether any channel is wanted.
     pub(crate) fn wants_any(&self) -> bool {
         self.channels.values().any(|channel| channel.wanted)
     }
 
-    /// Appends the commands that may be sent now to `packed`.
+    /// Appends the commands that may be sent now to `packed`, and records the commands as
+    /// unanswered.
     pub(crate) fn fill(&mut self, channels: Channels, packed: &mut Vec<u8>) {
         // Waits until half of the bytes are answered, so that one write carries many commands.
         if self.unanswered_bytes > MAX_UNANSWERED_BYTES / 2 {
@@ -208,7 +213,7 @@ impl Outbox {
         Ok(command)
     }
 
-    /// Subscribes the unserved channels again. Returns whether there are any.
+    /// Subscribes the unserved channels again. Returns whether there was an unserved channel.
     pub(crate) fn retry_unserved(&mut self) -> bool {
         let unserved = |(name, channel): (&Arc<str>, &mut Channel)| {
             std::mem::take(&mut channel.unserved).then(|| Arc::clone(name))
@@ -239,7 +244,8 @@ impl Outbox {
         self.flush();
     }
 
-    /// Removes the oldest unanswered command, if accepted by `matches`.
+    /// Removes and returns the oldest unanswered command. Fails if `matches` does not accept the
+    /// command.
     fn answered(
         &mut self,
         matches: impl FnOnce(&SentCommand) -> bool,
@@ -252,12 +258,14 @@ impl Outbox {
         Ok(command)
     }
 
+    /// Records a command of `bytes` bytes as unanswered.
     fn note_sent(&mut self, command: SentCommand, bytes: usize) {
         self.unanswered.push_back(Unanswered { command, bytes });
         self.unanswered_bytes += bytes;
     }
 
-    /// Queues a channel while `wanted` and `subscribed` differ.
+    /// Queues a channel if `wanted` and `subscribed` differ. Otherwise removes the channel from the
+    /// queue, and forgets an unused channel.
     fn update_queue(&mut self, name: &str) {
         let Some((name, _)) = self.channels.get_key_value(name) else { return };
         let name = Arc::clone(name);

@@ -57,7 +57,7 @@ struct InFlightRequest<S: PipelineSource> {
     sent_at: Instant,
 }
 
-/// The operations of a run.
+/// The operations of one [`run`](Pipeline::run) that have no reply yet.
 struct Window<S: PipelineSource> {
     /// Unanswered operations, the oldest first.
     in_flight: VecDeque<InFlightRequest<S>>,
@@ -95,8 +95,8 @@ impl Pipeline {
     }
 
     /// Queries `INFO` once on a new connection, which may lead to a restarted or different server.
-    /// Returns the `INFO`, and whether the server was restarted. `None` without a new connection,
-    /// without a reply, and after [`MAX_INFO_TIMEOUTS`].
+    /// Returns the `INFO`, with `true` if the server was restarted. `None` without a new
+    /// connection, without a reply, and after [`MAX_INFO_TIMEOUTS`].
     pub(crate) fn info_of_new_server(&self, timeout: Duration) -> Option<(Info, bool)> {
         // Relaxed, here and below: only the renewal thread uses the pipeline.
         let timeouts = self.info_timeouts.load(Ordering::Relaxed);
@@ -150,7 +150,8 @@ impl Pipeline {
         ended
     }
 
-    /// The loop of [`run`](Self::run).
+    /// Sends the operations of `source` and handles the replies, until no operation is left. On a
+    /// failure of the connection, the unanswered operations are left in `window`.
     fn exchange<S: PipelineSource>(
         &self,
         source: &mut S,
@@ -219,6 +220,7 @@ impl Pipeline {
         }
     }
 
+    /// Makes a connection, which [`abort`](Self::abort) can shut, and marks the connection as new.
     fn connect(&self, deadline: &mut Deadline) -> Result<Connection, Failure> {
         let connection = self.server.connect(deadline)?;
         *self.socket.lock() = connection.socket();
@@ -233,7 +235,8 @@ impl Pipeline {
         }
     }
 
-    /// The node that the server named in a redirection.
+    /// Parses an error reply of the server. `None` if the reply is no redirection, or if the
+    /// server's address is not fixed.
     fn redirection(&self, code: &str, message: &str) -> Option<Redirection> {
         Redirection::parse(code, message, self.server.address()?)
     }
@@ -292,7 +295,7 @@ impl Pipeline {
     }
 }
 
-/// The latest deadline of the requests from index `from` on.
+/// Returns the latest deadline of the requests from index `from` on. `None` without such a request.
 fn latest_deadline<S: PipelineSource>(
     in_flight: &VecDeque<InFlightRequest<S>>,
     from: usize,

@@ -14,8 +14,8 @@ const FAR: Duration = Duration::from_micros(150);
 /// Time after which an unneeded connection is closed.
 const MAX_UNUSED: Duration = Duration::from_secs(60);
 
-/// Whether a connection, last used at `used_at`, is no longer needed. A connection that owes
-/// replies is needed.
+/// Returns whether a connection, last used at `used_at`, is no longer needed. A connection that
+/// owes replies is needed.
 pub(crate) fn is_needless(used_at: Instant, has_unread: bool, now: Instant) -> bool {
     now.saturating_duration_since(used_at) > MAX_UNUSED && !has_unread
 }
@@ -51,7 +51,8 @@ impl<C, W> Pool<C, W> {
         Self { limits, idle, queue, open: 0, is_connecting: false, round_trip: None }
     }
 
-    /// Takes the last used idle connection, if possible a preferred connection.
+    /// Takes the last used idle connection, if possible a connection that `is_preferred` accepts.
+    /// `None` if no connection is idle.
     pub(crate) fn take(&mut self, is_preferred: impl Fn(&C) -> bool) -> Option<C> {
         match self.idle.iter().rposition(is_preferred) {
             Some(index) => Some(self.idle.remove(index)),
@@ -59,12 +60,13 @@ impl<C, W> Pool<C, W> {
         }
     }
 
-    /// Takes all wanted idle connections.
+    /// Takes all idle connections that `is_wanted` accepts.
     pub(crate) fn take_if(&mut self, is_wanted: impl Fn(&C) -> bool) -> Vec<C> {
         self.idle.extract_if(.., |connection| is_wanted(connection)).collect()
     }
 
-    /// Takes the last used idle connection that is wanted.
+    /// Takes the last used idle connection that `is_wanted` accepts. `None` without such a
+    /// connection.
     pub(crate) fn take_only(&mut self, is_wanted: impl Fn(&C) -> bool) -> Option<C> {
         let index = self.idle.iter().rposition(is_wanted)?;
         Some(self.idle.remove(index))
@@ -86,6 +88,7 @@ impl<C, W> Pool<C, W> {
         self.queue.pop_front()
     }
 
+    /// Returns the next waiter, which stays in the queue.
     pub(crate) fn peek(&self) -> Option<&W> {
         self.queue.front()
     }
@@ -97,28 +100,31 @@ impl<C, W> Pool<C, W> {
         self.idle.insert(last_before.map_or(0, |index| index + 1), connection);
     }
 
-    /// A connection in use, or taken from the idle connections, has ended. Returns whether to open
-    /// another connection now.
+    /// Counts the end of a connection in use, or taken from the idle connections. Returns whether
+    /// to open another connection now.
     pub(crate) fn ended(&mut self) -> bool {
         self.open -= 1;
         self.begin_to_connect()
     }
 
-    /// The connection being opened is open, and in use.
+    /// Records that the connection being opened is open, and in use. `round_trip` is the duration
+    /// of its first command.
     pub(crate) fn connected(&mut self, round_trip: Option<Duration>) {
         self.is_connecting = false;
         self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
     }
 
-    /// The connection being opened has failed. Returns the queue if no other connection serves the
-    /// queue.
+    /// Records that the connection being opened has failed. Returns the queue if no other
+    /// connection serves the queue, and otherwise an empty queue.
     pub(crate) fn not_connected(&mut self) -> VecDeque<W> {
         self.is_connecting = false;
         self.open -= 1;
         if self.open == 0 { std::mem::take(&mut self.queue) } else { VecDeque::new() }
     }
 
-    /// Whether the caller is to open another connection now.
+    /// Returns whether the caller is to open another connection now: a caller waits, the limit is
+    /// not reached, and no connection is being opened. If so, counts the connection as being
+    /// opened.
     pub(crate) fn begin_to_connect(&mut self) -> bool {
         let is_wanted = !self.queue.is_empty() && self.open < self.most() && !self.is_connecting;
         self.open += usize::from(is_wanted);
@@ -131,7 +137,8 @@ impl<C, W> Pool<C, W> {
         std::mem::take(&mut self.queue)
     }
 
-    /// Takes the least recently used idle connection, if idle for too long.
+    /// Takes the least recently used idle connection, if `is_too_old` accepts the connection. The
+    /// caller closes the connection.
     pub(crate) fn take_oldest(&mut self, is_too_old: impl Fn(&C) -> bool) -> Option<C> {
         let is_first_old = self.idle.first().is_some_and(is_too_old);
         is_first_old.then(|| {
@@ -145,29 +152,33 @@ impl<C, W> Pool<C, W> {
         self.round_trip = None;
     }
 
+    /// Returns the number of connections idle, in use or being opened.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Whether a connection is open.
+    /// Returns whether a connection is open, and not only being opened.
     pub(crate) fn has_connected(&self) -> bool {
         self.open > usize::from(self.is_connecting)
     }
 
+    /// Returns the number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         self.idle.len()
     }
 
-    /// Number of connections in use or being opened.
+    /// Returns the number of connections in use or being opened.
     pub(crate) fn in_use(&self) -> usize {
         self.open - self.idle.len()
     }
 
-    /// Whether no connection is in use or being opened, and no caller waits.
+    /// Returns whether no connection is in use or being opened, and no caller waits.
     pub(crate) fn is_unused(&self) -> bool {
         self.in_use() == 0 && self.queue.is_empty()
     }
 
+    /// Returns the largest number of connections to a near or to a far server, by the measured
+    /// round trip.
     fn most(&self) -> usize {
         let is_far = self.round_trip.is_some_and(|round_trip| round_trip > FAR);
         if is_far { self.limits.far } else { self.limits.near }

@@ -16,7 +16,7 @@ use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 
-/// The commands to append to a request. `connected` is the last known number of replicas.
+/// Returns the commands to append to a request. `connected` is the last known number of replicas.
 pub(crate) fn pack(acks: ReplicaAcks, connected: &AtomicU32, deadline: Deadline) -> Vec<u8> {
     match acks.wanted {
         Replicas::AtLeast(wanted) => wait(acks, wanted, deadline),
@@ -28,7 +28,8 @@ pub(crate) fn pack(acks: ReplicaAcks, connected: &AtomicU32, deadline: Deadline)
     }
 }
 
-/// `WAIT` or `WAITAOF` for `wanted` replicas.
+/// Returns the command `WAIT` or `WAITAOF` for `wanted` replicas, with a timeout within the
+/// deadline.
 fn wait(acks: ReplicaAcks, wanted: u32, deadline: Deadline) -> Vec<u8> {
     let left = acks.timeout.min(deadline.left().unwrap_or_default());
     // Zero would wait without a limit.
@@ -41,10 +42,11 @@ fn wait(acks: ReplicaAcks, wanted: u32, deadline: Deadline) -> Vec<u8> {
     }
 }
 
-/// Receives the replies. The inner failure means that the grant must be given up.
+/// Receives the replies to the commands of [`pack`]. The inner failure means that the grant must be
+/// rolled back.
 ///
-/// `None` without replies by the deadline: a server checks the timeouts of `WAIT` only ten times a
-/// second. Then the connection cannot be reused.
+/// Returns `None` without replies by the deadline: a server checks the timeouts of `WAIT` only ten
+/// times a second. Then the connection cannot be reused.
 pub(crate) fn receive(
     connection: &mut Connection,
     acks: ReplicaAcks,
@@ -58,6 +60,8 @@ pub(crate) fn receive(
     }
 }
 
+/// Receives the replies, and sends a second `WAIT` if there are more replicas than last time. A
+/// timeout is an error.
 fn receive_all(
     connection: &mut Connection,
     acks: ReplicaAcks,
@@ -98,7 +102,7 @@ fn receive_all(
     }))
 }
 
-/// Number of replicas in the reply to `ROLE`.
+/// Returns the number of replicas in the reply to `ROLE`. Fails if the server is not a master.
 fn replicas_of(reply: Value) -> Result<u32, Failure> {
     match reply {
         Value::Array(parts) => match parts.as_slice() {
@@ -111,7 +115,7 @@ fn replicas_of(reply: Value) -> Result<u32, Failure> {
     }
 }
 
-/// Number of replicas that have acknowledged, from the reply to `WAIT` or `WAITAOF`.
+/// Returns the number of replicas that have acknowledged, from the reply to `WAIT` or `WAITAOF`.
 fn acknowledged(reply: Value) -> Result<u32, Failure> {
     let number = match &reply {
         Value::Integer(replicas) => Some(*replicas),
@@ -121,6 +125,7 @@ fn acknowledged(reply: Value) -> Result<u32, Failure> {
     number.map(|number| u32::try_from(number).unwrap_or_default()).ok_or_else(|| refused(reply))
 }
 
+/// Returns the failure of a grant for a reply without the number of replicas.
 fn refused(reply: Value) -> Failure {
     match reply {
         Value::Refusal { code, message } => Failure::NoReplicaAcks { code, message },
@@ -128,13 +133,14 @@ fn refused(reply: Value) -> Failure {
     }
 }
 
+/// Returns the failure of a grant for a reply that cannot be decoded.
 fn unexpected(reply: &Value) -> Failure {
     let message = format!("reply {}", truncated(&format!("{reply:?}")));
     Failure::NoReplicaAcks { code: "UNEXPECTED".to_owned(), message }
 }
 
-/// The failure of a grant acknowledged by `acknowledged` replicas only. `connected` is the number
-/// of replicas required with [`Replicas::AllConnected`].
+/// Returns the failure of a grant acknowledged by `acknowledged` replicas only. `connected` is the
+/// number of replicas required with [`Replicas::AllConnected`].
 pub(crate) fn too_few(acks: ReplicaAcks, connected: u32, acknowledged: u32) -> Failure {
     let wanted = match acks.wanted {
         Replicas::AtLeast(wanted) => wanted,

@@ -88,8 +88,9 @@ pub(crate) fn classify_reply(
     }
 }
 
-/// Puts the command's name in quotes in front of the message of a refusal inside a script. The
-/// message has the line of the script, or the script has already named the command.
+/// Puts the command's name in quotes in front of the message of a refusal inside a script, and
+/// returns code and message. The message has the line of the script, or the script has already
+/// named the command. A command that the ACL denies gets the code `NOPERM`.
 fn name_command(
     script: Option<&'static Script>,
     code: String,
@@ -113,8 +114,8 @@ fn name_command(
     (if is_denied { "NOPERM".to_owned() } else { code }, message)
 }
 
-/// The server's message without the position in the script. The position is last, or before Redis 7
-/// first. The text itself may also have `script:`, as in "ACL failure in script: User ..".
+/// Returns the server's message without the position in the script. The position is last, or before
+/// Redis 7 first. The text itself may also have `script:`, as in "ACL failure in script: User ..".
 fn text_of(message: &str) -> &str {
     let behind =
         message.rsplit_once(" script: ").filter(|(_, place)| place.contains("on @user_script"));
@@ -123,7 +124,7 @@ fn text_of(message: &str) -> &str {
     text.trim_start_matches(|place: char| matches!(place, ' ' | ':' | '0'..='9'))
 }
 
-/// The failure after too many sends, none of which ran.
+/// Returns the failure after too many sends, none of which ran.
 pub(crate) fn too_many_resends() -> Failure {
     Failure::refused("TRYAGAIN", "the server's scripts or clock kept changing")
 }

@@ -34,8 +34,10 @@ use crate::store::redis::sentinel::master::{Master, MasterChange, MasterEndpoint
 use crate::store::redis::sentinel::report::MasterReport;
 use crate::store::unread::ReleaseReplies;
 
-/// Pauses between attempts to connect to an unreachable master.
+/// First pause between attempts to connect to an unreachable master. The pauses double up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause between attempts to connect to an unreachable master.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A script without effect. Sent as text and by its hash, like every operation.
@@ -114,32 +116,32 @@ impl Server {
         }
     }
 
-    /// The listener for messages and for refusals of messages or channels.
+    /// Returns the listener for messages and for refusals of messages or channels.
     pub(crate) fn listener(&self) -> &Weak<dyn Listener> {
         &self.listener
     }
 
-    /// Number of open sockets to the server.
+    /// Returns the number of open sockets to the server.
     pub(crate) fn open_sockets(&self) -> usize {
         self.sockets.open()
     }
 
-    /// The destination of replies that no thread waits for.
+    /// Returns the store of the replies to unread releases.
     pub(crate) fn release_replies(&self) -> &ReleaseReplies {
         &self.release_replies
     }
 
-    /// The parts that learn from a reply: the clock and the listener.
+    /// Returns the parts of the server that learn from a reply: the clock and the listener.
     pub(crate) fn reply_context(&self) -> (&ServerClock, &Weak<dyn Listener>) {
         (&self.clock, &self.listener)
     }
 
-    /// A connection ready for commands, or a failure by the deadline.
+    /// Makes a connection ready for commands, or fails by the deadline.
     pub(crate) fn connect(&self, deadline: &mut Deadline) -> Result<Connection, Failure> {
         self.connect_for(None, deadline)
     }
 
-    /// A connection ready for commands, or a failure by the deadline. `callers` are sockets that
+    /// Makes a connection ready for commands, or fails by the deadline. `callers` are sockets that
     /// are shut together, even while a socket is being connected, and their generation. Fails if
     /// the sockets were shut since this generation.
     pub(crate) fn connect_for(
@@ -158,8 +160,8 @@ impl Server {
     /// Connects to the present master, and queries the sentinels when the master is unknown or
     /// unreachable.
     ///
-    /// A call without a master waits for news. During a pause, the first thread that learns of the
-    /// failover wakes the call.
+    /// A call without a master pauses between attempts. During a pause, the first thread that
+    /// learns of the failover wakes the call.
     fn connect_to_master(
         &self,
         master: &Master,
@@ -226,7 +228,7 @@ impl Server {
         }
     }
 
-    /// The failure of a call whose time is over while a connection is being made.
+    /// Returns the failure of a call whose time is over while a connection is being made.
     pub(crate) fn not_connected_yet(&self) -> Failure {
         let known = self.connect_failure.lock().clone();
         known.unwrap_or_else(|| {
@@ -235,7 +237,7 @@ impl Server {
         })
     }
 
-    /// The server's address, if fixed.
+    /// Returns the server's address, if fixed.
     pub(crate) fn address(&self) -> Option<&Address> {
         match &self.endpoint {
             MasterEndpoint::Fixed(Peer::Tcp(address)) => Some(address),
@@ -243,7 +245,7 @@ impl Server {
         }
     }
 
-    /// The master whose address the sentinels report, if there are sentinels.
+    /// Returns the master whose address the sentinels report, if there are sentinels.
     pub(crate) fn master(&self) -> Option<&Master> {
         match &self.endpoint {
             MasterEndpoint::Fixed(_) => None,
@@ -269,7 +271,7 @@ impl Server {
         }
     }
 
-    /// Whether a connection of `generation` still leads to the present master.
+    /// Returns whether a connection of `generation` still leads to the present master.
     pub(crate) fn is_current(&self, generation: u64) -> bool {
         generation == self.sockets.generation()
     }
@@ -293,22 +295,22 @@ impl Server {
         *self.last_info.lock() = Some((connections, info.clone()));
     }
 
-    /// The last reply to `INFO`, if no connection was made since: a later connection may lead to
-    /// another server.
+    /// Returns the last reply to `INFO`, if no connection was made since: a later connection may
+    /// lead to another server.
     pub(crate) fn last_info(&self) -> Option<Info> {
         let connections = self.connections.load(Ordering::Relaxed);
         let (asked_at, info) = self.last_info.lock().clone()?;
         (asked_at == connections).then_some(info)
     }
 
-    /// Counts a failover or a restart.
+    /// Counts a failover or a restart, and wakes the threads that wait for a move.
     pub(crate) fn count_move(&self) {
         self.moves.fetch_add(1, Ordering::SeqCst);
         self.notify_move_listeners();
     }
 
-    /// Number of failovers and restarts. After a failover or restart, the server may lack earlier
-    /// writes.
+    /// Returns the number of failovers and restarts. After a failover or restart, the server may
+    /// lack earlier writes.
     pub(crate) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
@@ -318,6 +320,7 @@ impl Server {
         self.move_listeners.lock().push(parker.clone());
     }
 
+    /// Unparks every parker of [`wake_on_move`](Self::wake_on_move).
     pub(crate) fn notify_move_listeners(&self) {
         self.move_listeners.lock().iter().for_each(Parker::unpark);
     }
@@ -334,16 +337,17 @@ impl Server {
         }
     }
 
-    /// Whether a script may only touch the keys of one slot, as far as known.
+    /// Returns whether the server has refused keys in several hash slots.
     pub(crate) fn separates_slots(&self) -> bool {
         self.separates_slots.load(Ordering::Relaxed)
     }
 
-    /// The replicas required to acknowledge a grant.
+    /// Returns which replicas have to acknowledge a grant. `None` if no acknowledgement is needed.
     pub(crate) fn replica_acks(&self) -> Option<ReplicaAcks> {
         self.access.replica_acks
     }
 
+    /// Returns the failure of a command that was not sent to this server.
     pub(crate) fn not_sent(&self, error: io::Error) -> Failure {
         not_sent(&self.endpoint, error)
     }
@@ -367,7 +371,8 @@ impl Server {
         })
     }
 
-    /// The failure of a command without a reply.
+    /// Returns the failure of a command without a reply. If sent, the command may run until
+    /// `not_after`.
     pub(crate) fn no_reply(&self, broken: Broken, not_after: ServerTime) -> Failure {
         match broken {
             Broken::NotSent(error) => self.not_sent(error),
@@ -379,8 +384,9 @@ impl Server {
         }
     }
 
-    /// The failure of a command with an error reply, and whether the connection, of `generation`,
-    /// has become unusable.
+    /// Returns the failure of a command with an error reply. The second value is `true` if the
+    /// connection, of `generation`, has become unusable. With sentinels, the reply of a replica
+    /// shuts the connections of `generation`.
     pub(crate) fn refused(
         &self,
         code: String,
@@ -407,6 +413,8 @@ impl Server {
         }
     }
 
+    /// Connects to `peer`, and makes the connection ready for commands. `generation` was read
+    /// before the address.
     fn connect_to(
         &self,
         peer: &Peer,
@@ -422,7 +430,8 @@ impl Server {
         Ok(connection)
     }
 
-    /// The credentials for the next connection.
+    /// Returns the credentials for the next connection, from the callback if there is one. `None`
+    /// without a password.
     fn credentials(&self, deadline: &mut Deadline) -> io::Result<Option<Credentials>> {
         let Some(source) = self.access.credentials.clone() else {
             return Ok(self.access.fixed_credentials());
@@ -440,6 +449,8 @@ impl Server {
         Ok(Some(asked))
     }
 
+    /// Connects a socket to `peer`. Fails if the server's sockets, or the sockets of `callers`,
+    /// were shut since their generation.
     fn open(
         &self,
         peer: &Peer,
@@ -566,7 +577,8 @@ impl Server {
         Ok(())
     }
 
-    /// The failure of a server that refuses every script, from the first refusal.
+    /// Returns the failure of a server that refuses every script. `code` and `message` are the
+    /// first refusal.
     fn no_scripts(&self, peer: &Peer, code: &str, message: &str) -> Failure {
         let (message, _) = message.split_once(", with args").unwrap_or((message, ""));
         if code == "NOPERM" {
@@ -582,16 +594,16 @@ impl Server {
     }
 }
 
-/// The commands that check whether a server runs scripts. The first command makes the script known
-/// to the server, and the second runs the script by its hash.
+/// Returns the commands that check whether a server runs scripts. The first command makes the
+/// script known to the server, and the second runs the script by its hash.
 pub(crate) fn script_commands() -> [Vec<u8>; 2] {
     let hash = String::from_utf8_lossy(NO_OPERATION.hash());
     [Command::of(&["EVAL", NO_OPERATION.source(), "0"]), Command::of(&["EVALSHA", &hash, "0"])]
 }
 
-/// Whether the refusal of a script means that all scripts are refused: for this user, by a server
-/// or proxy without the command, or because scripts are disabled. A proxy that refuses a script
-/// without keys may run other scripts.
+/// Returns whether the refusal of a script means that all scripts are refused: for this user, by a
+/// server or proxy without the command, or because scripts are disabled. A proxy that refuses a
+/// script without keys may run other scripts.
 fn is_without_scripts(code: &str, message: &str) -> bool {
     let says = |words| message.to_ascii_lowercase().contains(words);
     code == "NOPERM"
@@ -601,12 +613,12 @@ fn is_without_scripts(code: &str, message: &str) -> bool {
         || says("disabled")
 }
 
-/// The command that queries whether a server is a master.
+/// Returns the command that queries whether a server is a master.
 pub(crate) fn role_command() -> Vec<u8> {
     Command::of(&["ROLE"])
 }
 
-/// Whether `role`, the reply to [`role_command`], is a master's.
+/// Returns whether `role`, the reply to [`role_command`], is a master's.
 pub(crate) fn is_master(role: &Value) -> bool {
     let Value::Array(parts) = role else { return false };
     matches!(parts.first(), Some(Value::Text(role)) if role == "master")

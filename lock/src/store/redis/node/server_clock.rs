@@ -44,6 +44,8 @@ impl ServerClock {
         self.learn_between(server, sent_at, SystemClock.now());
     }
 
+    /// Corrects the offset by the server's time, which the server read between `sent_at` and
+    /// `received_at`. An offset within the bounds stays.
     fn learn_between(&self, server: ServerTime, sent_at: Instant, received_at: Instant) {
         // All readings are cut to whole milliseconds, so each may be too small by up to 1.
         let (sent, received) = (self.since(sent_at), self.since(received_at).saturating_add(1));
@@ -60,13 +62,14 @@ impl ServerClock {
             });
     }
 
-    /// A lower bound of the server's time at `instant` of the local clock.
+    /// Returns a lower bound of the server's time at `instant` of the local clock.
     pub(crate) fn at(&self, instant: Instant) -> ServerTime {
         let since = self.since(instant);
         let offset = self.offset.load(Ordering::Relaxed).saturating_sub(since / MILLIS_PER_DRIFT);
         ServerTime(since.saturating_add(offset))
     }
 
+    /// Returns the milliseconds from the origin to `instant`. Zero for an earlier time.
     fn since(&self, instant: Instant) -> i64 {
         let since = instant.saturating_duration_since(self.origin);
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

@@ -47,6 +47,7 @@ pub(crate) struct Subscriber {
     shared: Arc<SubscriberShared>,
 }
 
+/// The state that callers and the reading thread share.
 struct SubscriberShared {
     server: Arc<Server>,
     redirects: Option<Weak<dyn RedirectSink>>,
@@ -57,6 +58,7 @@ struct SubscriberShared {
     changed: Condvar,
 }
 
+/// The channels and their commands, and the state of the thread.
 #[derive(Default)]
 struct SubscriberState {
     outbox: Outbox,
@@ -66,10 +68,11 @@ struct SubscriberState {
     closed: bool,
 }
 
-/// Pauses between two connections. The pauses double up to the longest pause, and start again after
-/// a connection that lasted at least the longest pause. So a server that confirms subscriptions and
-/// then breaks the connection causes no busy loop.
+/// First pause between two connections. The pauses double up to the longest pause, and start again
+/// after a connection that lasted at least the longest pause. So a server that confirms
+/// subscriptions and then breaks the connection causes no busy loop.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Longest pause between two connections.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time of a read before the thread checks for bytes that a caller could not write. Waiters
 /// poll as often.
@@ -90,6 +93,7 @@ impl Subscriber {
         }
     }
 
+    /// Subscribes a channel with the next flush, which reports an already live channel at once.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         let mut state = self.shared.state.lock();
         if state.outbox.subscribe(channel) {
@@ -112,8 +116,8 @@ impl Subscriber {
         }
     }
 
-    /// Sends the commands, without waiting for the server. Writes as many bytes as the kernel
-    /// accepts, at most
+    /// Sends the commands without waiting for the server, and reports the channels that were live
+    /// already. Writes as many bytes as the kernel accepts, at most
     /// [`MAX_UNANSWERED_BYTES`](crate::store::redis::node::outbox::MAX_UNANSWERED_BYTES).
     pub(crate) fn flush(&self) {
         self.start();
@@ -130,7 +134,7 @@ impl Subscriber {
         }
     }
 
-    /// Ends the thread, without waiting.
+    /// Ends the thread and shuts the connection, without waiting.
     pub(crate) fn close(&self) {
         {
             let mut state = self.shared.state.lock();
@@ -142,6 +146,8 @@ impl Subscriber {
         }
     }
 
+    /// Starts the thread if a channel is wanted and no thread is running. Wakes a thread that waits
+    /// for a channel.
     fn start(&self) {
         let mut state = self.shared.state.lock();
         self.shared.changed.notify_all();
@@ -176,7 +182,7 @@ impl SubscriberShared {
         open.stuck_since
     }
 
-    /// The thread: connects, reads until the connection breaks, pauses, and repeats.
+    /// Runs the thread: connects, reads until the connection breaks, pauses, and repeats.
     fn run(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_channel() {
@@ -226,7 +232,8 @@ impl SubscriberShared {
         !state.closed
     }
 
-    /// Connects. The first read sends all commands.
+    /// Connects, and returns the socket with a decoder. The first read sends all commands. Fails
+    /// after close.
     fn connect(&self) -> io::Result<(Arc<Socket>, Decoder)> {
         let connection = self
             .server
@@ -272,6 +279,8 @@ impl SubscriberShared {
         }
     }
 
+    /// Handles a message, or the confirmation of a command. Fails if the confirmation matches no
+    /// unanswered command.
     fn handle_push(&self, parts: &[Value], listener: &dyn Listener) -> io::Result<()> {
         let [Value::Text(kind), Value::Text(channel), rest @ ..] = parts else {
             return Ok(());
@@ -292,7 +301,7 @@ impl SubscriberShared {
         Ok(())
     }
 
-    /// Handles an error for the oldest unanswered command.
+    /// Handles an error for the oldest unanswered command. Fails if a new connection may help.
     fn handle_error(&self, code: &str, message: &str, listener: &dyn Listener) -> io::Result<()> {
         // Another node serves the channel.
         let asked = self.server.address();
@@ -324,6 +333,8 @@ impl SubscriberShared {
         Ok(())
     }
 
+    /// Reports to the redirect sink that this node does not serve a channel; see
+    /// [`RedirectSink::redirected`].
     fn report_redirect(&self, to: Option<Redirection>) {
         if let Some(redirects) = self.redirects.as_ref().and_then(Weak::upgrade) {
             redirects.redirected(to);
@@ -358,6 +369,7 @@ impl<'a> Reader<'a> {
         Self { socket, shared, timeouts, received_at: SystemClock.now(), pinged_at: None }
     }
 
+    /// Records that the server has sent data, or closed the connection.
     fn received(&mut self) {
         self.received_at = SystemClock.now();
         self.pinged_at = None;
@@ -411,6 +423,7 @@ impl Read for Reader<'_> {
     }
 }
 
+/// Returns the error of a connection that is given up for `reason`.
 fn aborted(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, reason)
 }

@@ -26,9 +26,10 @@ pub(crate) enum NoReply {
     Broken(Broken),
 }
 
+/// The end of a call: the reply, or the reason for its absence.
 pub(crate) type Outcome = Result<CallReply, NoReply>;
 
-/// Purpose of a connection.
+/// The purpose for which a call wants a connection.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     /// To send this request, perhaps with other requests.
@@ -53,6 +54,7 @@ pub(crate) enum CallState {
     Gone,
 }
 
+/// A call that waits, shared by its thread and the threads that serve the call.
 #[derive(Debug)]
 pub(crate) struct WaitingCall {
     state: Mutex<CallState>,
@@ -96,7 +98,7 @@ impl WaitingCall {
         }
     }
 
-    /// Whether the call may be sent together with other calls.
+    /// Returns whether the call may be sent together with other calls.
     pub(crate) fn may_join(&self) -> bool {
         !matches!(*self.state.lock(), CallState::Queued(Wanted::Alone))
     }
@@ -129,7 +131,7 @@ impl WaitingCall {
         Ok(())
     }
 
-    /// Whether the thread still waits.
+    /// Returns whether the thread still waits.
     pub(crate) fn is_there(&self) -> bool {
         !matches!(*self.state.lock(), CallState::Gone)
     }
@@ -144,6 +146,7 @@ impl WaitingCall {
         is_there
     }
 
+    /// Wakes the thread of the call.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
     }
