@@ -42,11 +42,12 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Far more than any reply or message needs: the longest name has 64 KiB, and the longest list
-    /// has three parts for each replica of a master.
+    /// The bounds of every reply but a cluster's topology: far more than any reply or message
+    /// needs. The longest name has 64 KiB, and the longest list has three parts for each replica of
+    /// a master.
     const USUAL: Self = Self { bytes: 1024 * 1024, parts: 16 * 1024 };
 
-    /// For the topology of a cluster: 16,384 ranges of one slot, with five nodes each.
+    /// The bounds of a cluster's topology: 16,384 ranges of one slot, with five nodes each.
     pub(crate) const SLOTS: Self = Self { bytes: 32 * 1024 * 1024, parts: 1024 * 1024 };
 }
 
@@ -54,7 +55,7 @@ impl Bounds {
 /// the replies to a batch of calls are read at once.
 const MIN_BUFFER: usize = 2048;
 
-/// A larger buffer shrinks after its long reply.
+/// The largest buffer that stays after its reply. A larger buffer shrinks.
 const MAX_RETAINED_BUFFER: usize = 16 * 1024;
 
 /// The maximum length of an error's text. The errors of servers are shorter, unless they repeat a
@@ -75,8 +76,8 @@ impl Decoder {
         self.bounds = bounds;
     }
 
-    /// Returns the next reply. After an error there are no more replies, unless the error is a
-    /// timeout of the reader.
+    /// Reads until a reply is complete, and returns the reply. After an error there are no more
+    /// replies, unless the error is a timeout of the reader.
     pub(crate) fn next(&mut self, reader: &mut impl Read) -> io::Result<Value> {
         self.parts = self.bounds.parts;
         let value = self.value(reader, MAX_DEPTH);
@@ -90,8 +91,8 @@ impl Decoder {
         value
     }
 
-    /// Returns the next reply if it was read completely together with an earlier reply. Also
-    /// returns `None` if the bytes are not a reply; then [`next`](Self::next) returns the error.
+    /// Returns the next reply, if an earlier read received the whole reply. Also returns `None` if
+    /// the bytes are not a reply; then [`next`](Self::next) returns the error.
     pub(crate) fn buffered(&mut self) -> Option<Value> {
         struct Nothing;
 
@@ -104,6 +105,7 @@ impl Decoder {
         if self.unused.is_empty() { None } else { self.next(&mut Nothing).ok() }
     }
 
+    /// Decodes a reply, or one part of a list. Lists may be nested `depth` deep.
     fn value(&mut self, reader: &mut impl Read, depth: usize) -> io::Result<Value> {
         let line = self.line(reader)?;
         let Some((kind, rest)) = self.buffer.get(line).and_then(<[u8]>::split_first) else {
@@ -185,6 +187,8 @@ impl Decoder {
         start..self.unused.start
     }
 
+    /// Reads at least one byte into the buffer, which grows if necessary. Fails at the end of the
+    /// stream.
     fn read(&mut self, reader: &mut impl Read) -> io::Result<()> {
         self.compact();
         if self.unused.end == self.buffer.len() {
@@ -203,7 +207,7 @@ impl Decoder {
         }
     }
 
-    /// Moves the current reply to the start of the buffer.
+    /// Moves the current reply to the start of the buffer, over the bytes of decoded replies.
     fn compact(&mut self) {
         if self.begin > 0 {
             self.buffer.copy_within(self.begin..self.unused.end, 0);
@@ -212,7 +216,7 @@ impl Decoder {
         }
     }
 
-    /// Frees the memory of a long reply.
+    /// Frees the memory of a long reply, unless many bytes are undecoded.
     fn shrink(&mut self) {
         if self.buffer.len() > MAX_RETAINED_BUFFER && self.unused.len() <= MAX_RETAINED_BUFFER / 2 {
             self.compact();
@@ -222,19 +226,22 @@ impl Decoder {
     }
 }
 
+/// Converts the bytes of a reply to text. Invalid UTF-8 becomes U+FFFD.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Parses a decimal number. Fails if the bytes are not a number.
 fn number(bytes: &[u8]) -> io::Result<i64> {
     str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).ok_or_else(invalid_reply)
 }
 
+/// Returns the error for bytes that are not a reply.
 fn invalid_reply() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the server sent something that is not a reply")
 }
 
-/// The error for an impossible first byte: the server is neither Redis nor Valkey.
+/// Returns the error for an impossible first byte: the server is neither Redis nor Valkey.
 fn foreign(first: u8, rest: &[u8]) -> io::Error {
     let reason = match (first, rest) {
         // The record type of an alert or a handshake, and the version.
@@ -246,7 +253,7 @@ fn foreign(first: u8, rest: &[u8]) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// The error for an excessively large reply.
+/// Returns the error for a reply that exceeds its bounds; `what` describes the reply.
 fn excessive(what: fmt::Arguments<'_>) -> io::Error {
     let reason = format!("the server sent {what}, which is above the limit");
     io::Error::new(io::ErrorKind::InvalidData, reason)
@@ -266,8 +273,8 @@ pub(crate) fn refusal(line: &str) -> Value {
     Value::Refusal { code: without_end(inner.unwrap_or(code)), message: without_end(message) }
 }
 
-/// Truncates the text of a refusal for errors and warnings. Cuts between words: a part of a secret
-/// would not be recognized.
+/// Truncates the text of a refusal to [`MAX_ERROR_LENGTH`] bytes. Cuts between words: a part of a
+/// password would not be recognized, and so not be removed.
 fn without_end(text: &str) -> String {
     if text.len() <= MAX_ERROR_LENGTH {
         return text.to_owned();

@@ -16,14 +16,14 @@ const WORD_OVERHEAD: usize = 16;
 
 impl<'a> Command<'a> {
     /// Begins a command after the contents of `packed`, with room for `words` words of about
-    /// `bytes` bytes in total.
+    /// `bytes` bytes in total. The caller appends exactly `words` words.
     pub(crate) fn append(packed: &'a mut Vec<u8>, words: usize, bytes: usize) -> Self {
         packed.reserve(bytes + WORD_OVERHEAD * (words + 1));
         header(b'*', words, packed);
         Self { packed }
     }
 
-    /// The bytes of a command.
+    /// Returns the bytes of the command with these words.
     pub(crate) fn of(words: &[&str]) -> Vec<u8> {
         let mut packed = Vec::new();
         let bytes = words.iter().map(|word| word.len()).sum();
@@ -34,6 +34,7 @@ impl<'a> Command<'a> {
         packed
     }
 
+    /// Appends a word.
     // Not inlined: a command has a dozen words, and each inlined copy would be fetched.
     #[inline(never)]
     pub(crate) fn word(&mut self, word: &[u8]) {
@@ -51,6 +52,7 @@ impl<'a> Command<'a> {
         self.end_line();
     }
 
+    /// Appends a word with the decimal digits of `number`.
     pub(crate) fn number(&mut self, number: i64) {
         self.word(Buffer::new().format(number).as_bytes());
     }
@@ -65,6 +67,7 @@ impl<'a> Command<'a> {
         self.owner_and(owner, WRITE);
     }
 
+    /// Appends a word with an owner's text and `suffix`.
     fn owner_and(&mut self, owner: &Owner, suffix: &str) {
         let (client, number) = owner.parts();
         let mut buffer = Buffer::new();
@@ -82,7 +85,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Appends a line with the number of words or bytes to follow.
+/// Appends a line with `kind` and the number of words or bytes to follow.
 fn header(kind: u8, number: usize, text: &mut Vec<u8>) {
     // Nearly all numbers have one or two digits.
     let digit = |digit: usize| b'0'.wrapping_add(u8::try_from(digit % 10).unwrap_or(0));

@@ -1,24 +1,26 @@
 //! The slot of a key in a cluster: a checksum of the key, or of its hash tag in braces.
 
-/// The number of slots.
+/// The number of hash slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of a key or of a channel.
+/// Returns the hash slot of a key or of a channel.
 pub(crate) fn hash_slot_of(key: &str) -> u16 {
     let key = key.as_bytes();
     checksum(tag(key).unwrap_or(key)) % SLOTS
 }
 
-/// Whether all names derived from `key` are in the slot of `key`.
+/// Returns whether all names derived from `key` are in the hash slot of `key`.
 ///
-/// Not so if the key has braces without a hash tag: a derived name, with braces around the key or a
-/// prefix, then has another tag. Keys of this form are refused for every operation. Otherwise a
-/// lock could be acquired and not released. The form decides, because slots may agree by chance.
+/// Returns `false` if the key has braces without a hash tag: a derived name, with braces around the
+/// key or a prefix, then has another tag. Keys of this form are refused for every operation.
+/// Otherwise a lock could be acquired and not released. The form decides, because slots may agree
+/// by chance.
 pub(crate) fn shares_slot_with_derived(key: &str) -> bool {
     tag(key.as_bytes()).is_some() || !key.contains(['{', '}'])
 }
 
-/// The hash tag: the text between the first `{` and the next `}`, unless empty.
+/// Returns the hash tag: the text between the first `{` and the next `}`. `None` without such a
+/// text, or if the text is empty.
 fn tag(key: &[u8]) -> Option<&[u8]> {
     let opened = key.iter().position(|byte| *byte == b'{')?;
     let rest = key.get(opened + 1..)?;
@@ -26,7 +28,7 @@ fn tag(key: &[u8]) -> Option<&[u8]> {
     rest.get(..closed).filter(|tag| !tag.is_empty())
 }
 
-/// CRC-16/XMODEM.
+/// Returns the CRC-16/XMODEM of `bytes`.
 fn checksum(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum, byte| {
         let [high, _] = sum.to_be_bytes();

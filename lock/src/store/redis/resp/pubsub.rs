@@ -18,6 +18,7 @@ pub(crate) enum Channels {
 }
 
 impl Channels {
+    /// Returns the verb of the command that publishes a message.
     pub(crate) fn publish(self) -> &'static str {
         match self {
             Self::Everywhere => "PUBLISH",
@@ -25,17 +26,20 @@ impl Channels {
         }
     }
 
-    /// Encodes a command to subscribe one channel, so its reply concerns only this channel.
+    /// Appends a command to subscribe one channel to `packed`, so that the reply concerns only this
+    /// channel.
     pub(crate) fn subscribe(self, channel: &str, packed: &mut Vec<u8>) {
         let verb = if self.is_sharded(channel) { "SSUBSCRIBE" } else { "SUBSCRIBE" };
         packed.extend(Command::of(&[verb, channel]));
     }
 
+    /// Appends a command to unsubscribe one channel to `packed`.
     pub(crate) fn unsubscribe(self, channel: &str, packed: &mut Vec<u8>) {
         let verb = if self.is_sharded(channel) { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" };
         packed.extend(Command::of(&[verb, channel]));
     }
 
+    /// Returns whether messages of `channel` are sharded.
     fn is_sharded(self, channel: &str) -> bool {
         self == Self::Sharded && !is_in_other_slot(channel)
     }
