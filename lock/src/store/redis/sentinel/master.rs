@@ -12,6 +12,7 @@ use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::sentinel::query::Sentinels;
 use crate::store::redis::sentinel::report::MasterReport;
 
+/// The address of a server: fixed, or the master that sentinels report.
 #[derive(Debug)]
 pub(crate) enum MasterEndpoint {
     Fixed(Peer),
@@ -27,6 +28,7 @@ pub(crate) struct Master {
     changed: Condvar,
 }
 
+/// The known report of the master, and the progress of queries and failovers.
 #[derive(Debug, Default)]
 struct MasterState {
     known: Option<MasterReport>,
@@ -50,6 +52,7 @@ const SPREADS_IN: Duration = Duration::from_secs(10);
 struct Querying<'a>(&'a Master);
 
 impl<'a> Querying<'a> {
+    /// Takes the right to query, until the returned value is dropped.
     fn begin(master: &'a Master, state: &mut MasterState) -> Self {
         state.querying = true;
         Self(master)
@@ -63,7 +66,7 @@ impl Drop for Querying<'_> {
     }
 }
 
-/// The effect of a report.
+/// The effect of a report on the known address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MasterChange {
     /// The address is unchanged, or was unknown before.
@@ -77,13 +80,14 @@ impl Master {
         Self { sentinels, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// The known address, unless it may be stale.
+    /// Returns the known address. `None` if no address is known, or if the address may be stale.
     pub(crate) fn address(&self) -> Option<Address> {
         let state = self.state.lock();
         state.known.as_ref().filter(|_| !state.stale).map(|known| known.address.clone())
     }
 
-    /// The number of failovers. Read this number before any step that a failover might break.
+    /// Returns the number of failovers. Read this number before any step that a failover might
+    /// break.
     pub(crate) fn failovers(&self) -> u64 {
         self.state.lock().failovers
     }
@@ -100,7 +104,9 @@ impl Master {
         self.state.lock().stale = true;
     }
 
-    /// Queries the sentinels, or waits for the result of another thread's query.
+    /// Queries the sentinels, and adopts the report. While another thread queries, waits for the
+    /// end of the other query instead, and returns its failure or
+    /// [`Unchanged`](MasterChange::Unchanged).
     pub(crate) fn query(&self, deadline: &mut Deadline) -> Result<MasterChange, Failure> {
         // 1. One thread queries at a time; concurrent callers share the result.
         let (known, before, querying) = {
@@ -178,7 +184,7 @@ impl Master {
         true
     }
 
-    /// Ends every wait, now and later.
+    /// Ends every wait, now and later, and shuts the connections to the sentinels.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
@@ -191,21 +197,24 @@ impl Master {
 }
 
 impl MasterState {
+    /// Returns whether no report is known, or `report` has a higher epoch.
     fn is_newer(&self, report: &MasterReport) -> bool {
         self.known.as_ref().is_none_or(|known| report.epoch > known.epoch)
     }
 
+    /// Returns whether `address` is the known address.
     fn is_at(&self, address: &Address) -> bool {
         self.known.as_ref().is_some_and(|known| known.address == *address)
     }
 
-    /// Whether the report is older than the last failover, which may not have reached all
-    /// sentinels.
+    /// Returns whether `report` has a lower epoch than the known report, while at `now` the last
+    /// failover may not have reached all sentinels.
     fn would_step_back(&self, report: &MasterReport, now: Instant) -> bool {
         self.known.as_ref().is_some_and(|known| report.epoch < known.epoch)
             && self.failover_known_at.is_some_and(|at| now < at + SPREADS_IN)
     }
 
+    /// Replaces the known report, and counts a failover if the address differs.
     fn adopt(&mut self, report: MasterReport) -> MasterChange {
         if self.is_newer(&report) {
             self.failover_known_at = Some(SystemClock.now());

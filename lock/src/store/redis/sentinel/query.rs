@@ -41,6 +41,7 @@ pub(crate) struct Sentinels {
     sockets: Sockets,
 }
 
+/// One known sentinel.
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     pub(crate) address: Address,
@@ -65,18 +66,18 @@ impl Sentinels {
         &self.name
     }
 
-    /// All known sentinels, the seeds first.
+    /// Returns all known sentinels, the seeds first.
     pub(crate) fn all(&self) -> Vec<Arc<Sentinel>> {
         self.all.lock().clone()
     }
 
-    /// Shuts every connection to a sentinel, and refuses new connections.
+    /// Shuts every connection to a sentinel, also a connection that is being made.
     pub(crate) fn shut(&self) {
         self.sockets.shut_all();
     }
 
-    /// Queries sentinels until the address of the master is clear. `known` is the latest known
-    /// report.
+    /// Queries sentinels until the address of the master is clear, and returns the report decided
+    /// by the module `report`. `known` is the latest known report.
     pub(crate) fn find_master(
         &self,
         known: Option<&MasterReport>,
@@ -120,8 +121,8 @@ impl Sentinels {
         decide(&reports, all.len(), known).map_err(|reason| self.failure(&reason))
     }
 
-    /// Queries one sentinel, on the connection `retained` or a new connection. Returns the
-    /// connection.
+    /// Queries one sentinel, on the connection `retained` or a new connection. Returns the report
+    /// and the connection. Records whether the sentinel is silent.
     pub(crate) fn query(
         &self,
         sentinel: &Sentinel,
@@ -139,8 +140,8 @@ impl Sentinels {
         result
     }
 
-    /// How long the master has to be silent before the sentinels consider it dead. `None` if no
-    /// sentinel reports this time.
+    /// Returns how long the master has to be silent before the sentinels consider the master dead.
+    /// The first sentinel with an answer decides; `None` if no sentinel reports the time.
     pub(crate) fn down_after(&self, deadline: &mut Deadline) -> Option<Duration> {
         let all = self.all();
         let mut unasked = u32::try_from(all.len()).unwrap_or(u32::MAX);
@@ -191,6 +192,7 @@ impl Sentinels {
     }
 
     /// Queries the address of the master, the epoch, and the known sentinels, in one round trip.
+    /// Returns the report, and replaces the known sentinels.
     fn query_on(
         &self,
         connection: &mut Connection,
@@ -239,8 +241,8 @@ impl Sentinels {
         Ok(MasterReport { address, epoch: parse_epoch(&master) })
     }
 
-    /// Replaces the known sentinels by the sentinels that `source` names: some may be gone for
-    /// good.
+    /// Replaces the known sentinels by the seeds, `source`, and the sentinels that `source` names:
+    /// other known sentinels may be gone for good.
     fn learn(&self, source: &Sentinel, others: &Value) {
         let Some(addresses) = known_sentinels(&self.seeds, &source.address, others) else { return };
         let mut all = self.all.lock();
@@ -254,6 +256,7 @@ impl Sentinels {
         *all = addresses.into_iter().map(known).collect();
     }
 
+    /// Returns the failure of an operation that was not sent, with the seeds as the server.
     pub(crate) fn failure(&self, reason: &str) -> Failure {
         Failure::NotSent { server: self.to_string(), reason: reason.into() }
     }
@@ -271,11 +274,13 @@ impl Sentinel {
         Self { address, resolver: Resolver::default(), silent: AtomicBool::new(false) }
     }
 
+    /// Returns whether the last query of this sentinel got no reply.
     pub(crate) fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// Converts the failure of a query for an operation that was not sent.
+    /// Converts the failure of a query of this sentinel into the failure of an operation that was
+    /// not sent.
     fn not_sent(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Refused { code, message } => Failure::NotSent {
@@ -287,6 +292,8 @@ impl Sentinel {
     }
 }
 
+/// Returns the failure of an operation that was not sent, for an error on the connection to
+/// `sentinel`.
 fn not_sent(sentinel: &Address, error: io::Error) -> Failure {
     let server = sentinel.to_string();
     match tls_error(&error) {

@@ -23,7 +23,8 @@ pub(crate) struct MasterReport {
     pub(crate) epoch: u64,
 }
 
-/// Whether no more sentinels need be queried.
+/// Returns whether no more sentinels need be queried: the last report names a new master, or
+/// without a known report, more than half of all `sentinels` agree with the last report.
 pub(crate) fn is_clear(
     reports: &[MasterReport],
     sentinels: usize,
@@ -37,14 +38,15 @@ pub(crate) fn is_clear(
     }
 }
 
+/// Returns the number of reports that equal `candidate`.
 fn votes(reports: &[MasterReport], candidate: &MasterReport) -> usize {
     reports.iter().filter(|other| *other == candidate).count()
 }
 
-/// Combines the reports of some sentinels, in any order.
+/// Combines the reports of some sentinels, in any order, into the report of the present master.
 ///
 /// Returns the reason if there is no report, if the newest reports disagree, or if their epoch is
-/// older than `known` and at most half of all sentinels agree.
+/// older than `known` and at most half of all `sentinels` agree.
 pub(crate) fn decide(
     reports: &[MasterReport],
     sentinels: usize,
@@ -72,19 +74,20 @@ pub(crate) fn decide(
     Ok(best.clone())
 }
 
-/// Parses the reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`: host and port.
+/// Parses the reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`: host and port. `None` if the reply has
+/// another form.
 pub(crate) fn parse_address(reply: &Value) -> Option<Address> {
     let Value::Array(words) = reply else { return None };
     let [Value::Text(host), Value::Text(port)] = words.as_slice() else { return None };
     Address::named(host, port.parse().ok()?)
 }
 
-/// The configuration epoch in the reply to `SENTINEL MASTER`. Zero without an epoch.
+/// Returns the configuration epoch in the reply to `SENTINEL MASTER`. Zero without an epoch.
 pub(crate) fn parse_epoch(reply: &Value) -> u64 {
     field(reply, "config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0)
 }
 
-/// The known sentinels after a reply to `SENTINEL SENTINELS`: the seeds, `source`, and the
+/// Returns the known sentinels after a reply to `SENTINEL SENTINELS`: the seeds, `source`, and the
 /// sentinels named in the reply `others`, without duplicates. `None` if the reply is no list.
 pub(crate) fn known_sentinels(
     seeds: &[Address],
@@ -105,7 +108,7 @@ pub(crate) fn known_sentinels(
     Some(known)
 }
 
-/// A value in a list of names and values.
+/// Returns the value after `name` in a list of names and values. `None` without the name.
 fn field<'a>(list: &'a Value, name: &str) -> Option<&'a str> {
     let Value::Array(words) = list else { return None };
     words.chunks_exact(2).find_map(|pair| match pair {
