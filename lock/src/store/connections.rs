@@ -7,6 +7,7 @@ use std::ops::Add;
 pub(crate) struct Connections {
     /// Connections made since the client started.
     pub(crate) made: u64,
+    /// Connections that are open now: of calls, of pipelines and of subscriptions.
     pub(crate) open: usize,
     /// Connections in use by calls, or being opened for calls.
     pub(crate) in_use: usize,

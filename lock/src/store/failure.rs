@@ -42,7 +42,8 @@ pub(crate) enum Failure {
 const UNEXPECTED: &str = "UNEXPECTED";
 
 impl Failure {
-    /// Returns an error reply of the server, or an error that the client reports in the same form.
+    /// Returns the failure for an error reply of the server, or for an error that the client
+    /// reports in the same form.
     pub(crate) fn refused(code: &str, message: &str) -> Self {
         Self::Refused { code: code.to_owned(), message: message.to_owned() }
     }
@@ -54,7 +55,7 @@ impl Failure {
         Self::Refused { code: UNEXPECTED.to_owned(), message }
     }
 
-    /// Whether the same operation may get a reply when sent again.
+    /// Returns whether the same operation may get a reply when sent again.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
@@ -69,10 +70,10 @@ impl Failure {
         }
     }
 
-    /// Whether the grant must be rolled back: the server has granted the operation, or may have,
-    /// and no copy is under way. If the server refuses a command inside a script, the message
-    /// begins with the command's name. The script then undoes its earlier writes, unless this is
-    /// refused as well.
+    /// Returns whether the grant must be rolled back: the server has granted the operation, or may
+    /// have, and no copy of the operation is under way. If the server refuses a command inside a
+    /// script, the message begins with the command's name in quotes. The script then undoes its
+    /// earlier writes, unless the server refuses the undo as well.
     pub(crate) fn needs_roll_back(&self) -> bool {
         match self {
             Self::NotReplicated { .. } | Self::NoReplicaAcks { .. } => true,
@@ -84,7 +85,7 @@ impl Failure {
         }
     }
 
-    /// Whether no part of the operation has reached a server, or will.
+    /// Returns whether no part of the operation has reached a server or ever will.
     pub(crate) fn is_unsent(&self) -> bool {
         matches!(
             self,
@@ -96,7 +97,7 @@ impl Failure {
         )
     }
 
-    /// Whether the operation may have run, or may still run.
+    /// Returns whether the operation may have run, or may still run.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
             Self::Unknown { .. }
@@ -112,7 +113,8 @@ impl Failure {
         }
     }
 
-    /// The code and the message of the server's refusal of the operation or the user.
+    /// Returns the code and the message of the server's refusal of the operation or the user.
+    /// `None` if the server refused neither.
     pub(crate) fn refusal(&self) -> Option<(&str, &str)> {
         match self {
             Self::Refused { code, message } | Self::NoReplicaAcks { code, message } => {
@@ -123,59 +125,60 @@ impl Failure {
         }
     }
 
-    /// Whether the connection failed, so an attempt on another connection may succeed at once.
+    /// Returns whether the connection failed, so an attempt on another connection may succeed at
+    /// once.
     pub(crate) fn is_connection_error(&self) -> bool {
         matches!(self, Self::NotSent { .. } | Self::Unknown { broken: true, .. })
     }
 
-    /// Whether the server no longer accepts the credentials, and the next connection may have new
-    /// credentials.
+    /// Returns whether the server no longer accepts the credentials, and the next connection may
+    /// have new credentials.
     pub(crate) fn is_authentication_end(&self) -> bool {
         matches!(self, Self::Unauthenticated { transient: true, .. })
     }
 
-    /// Whether the request is the cause, and not the server's state: another request may be
+    /// Returns whether the cause is the request, and not the server's state: another request may be
     /// granted.
     pub(crate) fn is_request_error(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if !is_transient_code(code) && code != "OOM")
             || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Whether the key has another type, or the keys of the name are in several slots. The same
-    /// request is then never granted.
+    /// Returns whether the key has another type, or the keys of the name are in several slots. The
+    /// same request is then never granted.
     pub(crate) fn is_wrong_key(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "WRONGTYPE")
             || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Whether the server refused the operation because the keys are on another node, or are being
-    /// moved.
+    /// Returns whether the server refused the operation because the keys are on another node, in
+    /// several hash slots, or being moved.
     pub(crate) fn is_redirect(&self) -> bool {
         const CODES: [&str; 4] = ["MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"];
         matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
     }
 
-    /// Whether nothing ran because the names of the request are not in one slot, or their slot is
-    /// being moved.
+    /// Returns whether nothing ran because the names of the request are not in one hash slot, or
+    /// their hash slot is being moved.
     pub(crate) fn separates_names(&self) -> bool {
         self.is_cross_slot() || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Whether the server refused the operation because its keys are in several slots.
+    /// Returns whether the server refused the operation because its keys are in several hash slots.
     pub(crate) fn is_in_several_slots(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "CROSSSLOT")
     }
 
-    /// Whether the operation was refused because its keys are not in one place. A separate request
-    /// for each key may then be granted.
+    /// Returns whether the server refused the operation because its keys are in several hash slots,
+    /// or their hash slot is being moved. A separate request for each key may then be granted.
     pub(crate) fn is_cross_slot(&self) -> bool {
         self.is_in_several_slots()
             || matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
     }
 
-    /// Whether an error should report this failure rather than the `later` failure. A server's
-    /// refusal is more informative than a failed connection to another server, and a failed
-    /// connection is more informative than an attempt without time left.
+    /// Returns whether an error should report this failure rather than the `later` failure. A
+    /// server's refusal is more informative than a failed connection to another server, and a
+    /// failed connection is more informative than an attempt without time left.
     pub(crate) fn says_more_than(&self, later: &Self) -> bool {
         match (self, later) {
             (Self::Unauthenticated { transient: false, .. } | Self::WrongTarget { .. }, _)
@@ -187,13 +190,13 @@ impl Failure {
         }
     }
 
-    /// Whether the time was over before anything was sent.
+    /// Returns whether the time was over before anything was sent.
     pub(crate) fn is_unsent_timeout(&self) -> bool {
         matches!(self, Self::NotSent { reason, .. } if reason.is_timeout())
     }
 
-    /// Adds the time `left` to the reason of a timeout. For an attempt with less time than the
-    /// settings give, because its call's deadline was near.
+    /// Adds the time `left` to the reason of a timeout, and returns the failure. The attempt had
+    /// less time than the settings give, because its call's deadline was near.
     pub(crate) fn cut_off_after(mut self, left: Duration) -> Self {
         if let Self::NotSent { reason, .. } | Self::Unknown { reason, .. } = &mut self
             && reason.is_timeout()
@@ -205,6 +208,7 @@ impl Failure {
     }
 
     /// Converts the failure to `Unknown`, because an earlier attempt may run until `not_after`.
+    /// Failures of TLS, of replicas and of the keys' hash slots stay unchanged.
     pub(crate) fn into_unknown(self, not_after: ServerTime) -> Self {
         let reason = match self {
             Self::NotSent { server, reason } => reason.in_context(server),

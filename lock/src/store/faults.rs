@@ -110,7 +110,7 @@ pub(crate) enum Origin {
     Program,
     /// A renewal thread.
     Renewal,
-    /// A renewal thread, for a command other than a renewal: a repeated release, or a client's
+    /// A renewal thread, for a command other than a renewal: a repeated release, or a client
     /// record.
     Background,
 }
@@ -118,7 +118,7 @@ pub(crate) enum Origin {
 /// The most writes that a failover can lose.
 pub(crate) const MAX_LOST_WRITES: usize = 16;
 
-/// One in `ONE_OF` commands meets a drawn fault.
+/// With a seed, one in `ONE_OF` commands meets a fault.
 const ONE_OF: u64 = 4;
 
 impl Faults {
@@ -180,10 +180,13 @@ impl Faults {
         self
     }
 
+    /// Returns whether no command meets a fault: no fault is assigned, and there is no seed.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self { loses_data: self.loses_data, ..Self::default() }
     }
 
+    /// Returns the fault of command `number` of `origin`: the assigned fault, or else the fault
+    /// drawn from the seed. `None` if the command meets no fault.
     pub(crate) fn get(&self, origin: Origin, number: u64) -> Option<Fault> {
         let given = match origin {
             Origin::Program => self.commands.get(&number),
@@ -195,7 +198,9 @@ impl Faults {
     }
 }
 
-/// Draws the fault for a command from `seed`.
+/// Draws a fault from `seed` for a quarter of the commands, and returns `None` for all other
+/// commands. Equal arguments return equal faults. `loses_data` adds lost keys, failovers and clock
+/// changes.
 fn draw(seed: u64, origin: Origin, number: u64, loses_data: bool) -> Option<Fault> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let stream = rng.u64(..).wrapping_add(origin as u64);

@@ -5,13 +5,14 @@ use std::fmt::Debug;
 /// Receives the events of channels, on the thread that reads them. Must not block: all channels
 /// share this thread.
 pub(crate) trait Listener: Debug + Send + Sync {
-    /// Messages of this channel arrive from now on. Earlier messages are lost.
+    /// Reports that messages of `channel` arrive from now on. Earlier messages are lost.
     fn live(&self, channel: &str);
 
-    /// A message has arrived on `channel`.
+    /// Delivers a message that has arrived on `channel`.
     fn message(&self, channel: &str, payload: &str);
 
-    /// The server denied a subscription, or a message to the waiters, with the text `refusal`.
+    /// Reports that the server denied a subscription, or a message to the waiters, with the text
+    /// `refusal`.
     fn refused(&self, refusal: &str);
 }
 

@@ -61,6 +61,7 @@ pub struct Memory {
     server: Arc<MemoryServer>,
 }
 
+/// The server that all clones of a [`Memory`] share.
 struct MemoryServer {
     home: HomeProcess,
     clock: Arc<dyn Clock>,
@@ -70,6 +71,7 @@ struct MemoryServer {
     state: Mutex<MemoryState>,
 }
 
+/// The keys, the subscribers and the faults of a [`Memory`].
 #[derive(Default)]
 struct MemoryState {
     keyspace: Keyspace,
@@ -96,6 +98,7 @@ struct Commands {
     background: u64,
 }
 
+/// One client of a [`Memory`], with the channels that the client has subscribed.
 struct MemorySubscriber {
     id: u64,
     listener: Weak<dyn Listener>,
@@ -117,7 +120,7 @@ pub(crate) enum Sending {
     Background,
 }
 
-/// Where the server's clock starts, in the year 2001: a realistic number.
+/// The server's time at the start, in milliseconds: a realistic number, of the year 2001.
 const EPOCH: i64 = 1_000_000_000_000;
 
 impl Memory {
@@ -231,16 +234,18 @@ impl Memory {
         Arc::clone(&self.server.clock)
     }
 
-    /// A text identifying this server: equal for clones, different for other servers.
+    /// Returns a text identifying this server: equal for clones, different for other servers.
     pub(crate) fn identity(&self) -> String {
         format!("memory at {:p}", Arc::as_ptr(&self.server))
     }
 
-    /// Whether the server was created in the current process rather than in a parent.
+    /// Returns whether the server was created in the current process rather than in a parent.
     pub(crate) fn is_current(&self) -> bool {
         self.server.home.is_current()
     }
 
+    /// Connects a client, whose messages go to `listener`. Dropping the session ends the client's
+    /// subscriptions.
     pub(crate) fn session(&self, listener: Weak<dyn Listener>) -> Session {
         let mut state = self.server.state.lock();
         let id = state.next_subscriber;
@@ -272,6 +277,7 @@ impl fmt::Debug for Memory {
 impl RefUnwindSafe for MemoryServer {}
 
 impl MemoryServer {
+    /// Returns the server's time: the underlying clock, shifted by the faults of a test.
     fn now(&self) -> ServerTime {
         let since = self.clock.now().saturating_duration_since(self.created).as_millis();
         // Relaxed: the keyspace is locked for reads and writes of the offset.
@@ -280,13 +286,15 @@ impl MemoryServer {
         ServerTime(EPOCH.saturating_add(since).saturating_add(offset))
     }
 
+    /// Moves the server's clock by `by` milliseconds, forward or back.
     fn shift_clock(&self, by: i64) {
         let _state = self.state.lock();
         let offset = self.clock_offset.load(Ordering::Relaxed).saturating_add(by);
         self.clock_offset.store(offset, Ordering::Relaxed);
     }
 
-    /// Lets `time` pass, with nothing locked.
+    /// Waits for `time` on the underlying clock, and advances a clock that stands still. Call with
+    /// nothing locked.
     fn pass(&self, time: Duration) {
         let (parker, deadline) = (Parker::new(), self.clock.now() + time);
         loop {
@@ -297,8 +305,8 @@ impl MemoryServer {
         }
     }
 
-    /// Promotes a replica without the last writes, and notifies the clients. On a clock moved by a
-    /// test, the clients have noticed the takeover on return.
+    /// Promotes a replica without the last `lost_writes` writes, and notifies the clients. On a
+    /// clock moved by a test, the clients have noticed the takeover on return.
     fn fail_over(&self, lost_writes: usize) {
         let listeners: Vec<Parker> = {
             let mut state = self.state.lock();
@@ -311,6 +319,8 @@ impl MemoryServer {
         self.pass(Duration::ZERO);
     }
 
+    /// Sets the keyspace's time to the server's time, and returns the result of `change` on the
+    /// locked keyspace.
     fn with_keyspace<R>(&self, change: impl FnOnce(&mut Keyspace) -> R) -> R {
         let mut state = self.state.lock();
         state.keyspace.set_now(self.now());
@@ -323,10 +333,12 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Returns the failure of a command that may have run. `broken` says that the connection ended.
 fn unanswered(not_after: ServerTime, reason: &str, broken: bool) -> Failure {
     Failure::Unknown { not_after, reason: reason.into(), broken }
 }
 
+/// Returns the failure of a command that did not run.
 fn not_sent(reason: &str) -> Failure {
     Failure::NotSent { server: "memory".to_owned(), reason: reason.into() }
 }
@@ -338,6 +350,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Returns a failure while a test has switched on that the server is unreachable or loses
+    /// replies.
     pub(crate) fn ping(&self) -> Result<(), Failure> {
         let state = self.server.state.lock();
         match (state.unreachable, state.drops_replies) {
@@ -347,6 +361,9 @@ impl Session {
         }
     }
 
+    /// Runs `operation` on the keyspace, delivers the published messages, and returns the reply.
+    /// The command's fault, if any, may lose, refuse or delay the command. `sending` decides which
+    /// faults apply, and a guard's [`Unread`](Sending::Unread) command waits for no delay.
     pub(crate) fn execute(
         &self,
         operation: &AnyOperation<'_>,
@@ -433,21 +450,24 @@ impl Session {
         }
     }
 
-    /// Whether a failed command may succeed in a moment. Faults of single commands pass; faults
-    /// that a test switches on last.
+    /// Returns whether a failed command may succeed in a moment. Faults of single commands pass;
+    /// faults that a test switches on last.
     pub(crate) fn may_answer_later(&self) -> bool {
         let state = self.server.state.lock();
         !state.faults.is_empty() && !state.unreachable && !state.drops_replies
     }
 
+    /// Returns the number of takeovers by a replica.
     pub(crate) fn moves(&self) -> u64 {
         self.server.state.lock().moves
     }
 
+    /// Unparks `parker` at each later takeover by a replica.
     pub(crate) fn wake_on_move(&self, parker: &Parker) {
         self.with_subscriber(|subscriber| subscriber.move_listeners.push(parker.clone()));
     }
 
+    /// Subscribes `channel`. The next [`flush`](Self::flush) reports the channel as live.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         self.with_subscriber(|subscriber| {
             subscriber.channels.insert(Arc::clone(channel));
@@ -455,6 +475,7 @@ impl Session {
         });
     }
 
+    /// Ends the subscription of `channel`. No later message of the channel is delivered.
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         self.with_subscriber(|subscriber| {
             subscriber.channels.remove(channel);
@@ -462,6 +483,7 @@ impl Session {
         });
     }
 
+    /// Reports the channels that were subscribed since the last flush as live.
     pub(crate) fn flush(&self) {
         let mut confirmed = None;
         self.with_subscriber(|subscriber| {
@@ -475,6 +497,7 @@ impl Session {
         }
     }
 
+    /// Calls `change` with this client's entry in the locked list of subscribers.
     fn with_subscriber(&self, change: impl FnOnce(&mut MemorySubscriber)) {
         let mut state = self.server.state.lock();
         if let Some(own) = state.subscribers.iter_mut().find(|other| other.id == self.id) {
@@ -484,7 +507,7 @@ impl Session {
 }
 
 impl MemoryState {
-    /// Counts a command, and returns its fault.
+    /// Counts a command of `origin`, and returns the command's fault, if any.
     fn next_fault(&mut self, origin: Origin) -> Option<Fault> {
         let count = match origin {
             Origin::Program => &mut self.commands.program,
@@ -496,8 +519,8 @@ impl MemoryState {
         self.faults.get(origin, number)
     }
 
-    /// Records that a command has run. `before` is the keyspace at the same time without the
-    /// command.
+    /// Stores `before`, the keyspace before the last command, if the command has changed the
+    /// keyspace. At most [`MAX_LOST_WRITES`] copies are retained.
     fn remember_write(&mut self, before: Option<Keyspace>) {
         let Some(before) = before.filter(|before| *before != self.keyspace) else { return };
         if self.before_writes.len() == MAX_LOST_WRITES {
@@ -506,6 +529,7 @@ impl MemoryState {
         self.before_writes.push_back(before);
     }
 
+    /// Restores the keyspace before the last `lost` write commands.
     fn lose_writes(&mut self, lost: usize) {
         let left = self.before_writes.len().saturating_sub(lost);
         if let Some(before) = self.before_writes.drain(left..).next() {
@@ -513,6 +537,8 @@ impl MemoryState {
         }
     }
 
+    /// Returns each published message once for each client that has subscribed its channel, with
+    /// the client's listener.
     fn deliveries(&self, published: &[Publication]) -> Vec<(Arc<dyn Listener>, Publication)> {
         published
             .iter()

@@ -11,11 +11,11 @@ pub(crate) trait PipelineSource {
     /// Data of a request, returned with its reply.
     type Tag;
 
-    /// The maximum number of requests in flight from now on.
+    /// Returns the maximum number of requests in flight from now on.
     fn max_in_flight(&self) -> usize;
 
-    /// The number of requests still in flight when more are sent. Defaults to half of the maximum:
-    /// one system call then sends many requests, and the server always has some to run.
+    /// Returns the number of requests still in flight when more are sent. Defaults to half of the
+    /// maximum: one system call then sends many requests, and the server always has some to run.
     fn refill_at(&self) -> usize {
         self.max_in_flight() / 2
     }
@@ -42,7 +42,7 @@ pub(crate) trait PipelineSource {
     }
 }
 
-/// One request.
+/// One operation to send on a pipeline, with its time limit.
 pub(crate) struct PipelineRequest<O, T> {
     pub(crate) operation: O,
     pub(crate) tag: T,

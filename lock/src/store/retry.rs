@@ -80,10 +80,13 @@ pub(crate) struct RetryPolicy<'a> {
 /// The minimum time for a call that begins just before a deadline, so a short wait is not an error.
 pub(crate) const SHORTEST_CALL: Duration = Duration::from_millis(10);
 
+/// The first pause between two attempts. The pauses double up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Sends `operation` until a reply arrives. `now` is a fresh reading of the clock.
+/// Sends `operation` until a reply arrives or `policy` ends the call, and returns the decoded
+/// reply. `now` is a fresh reading of the clock.
 pub(crate) fn call<O: Operation>(
     store: &Store,
     clock: &dyn Clock,
@@ -99,6 +102,8 @@ pub(crate) fn call<O: Operation>(
     }
 }
 
+/// Sends `operation` like [`call`], and returns the undecoded reply. A refusal of a divisible
+/// operation because of its hash slots becomes `CrossSlot`.
 fn send_until_answered(
     store: &Store,
     clock: &dyn Clock,
@@ -117,7 +122,8 @@ fn send_until_answered(
     })
 }
 
-/// Repeats `attempt` until a reply arrives. `attempt` gets a timeout, and must return within it.
+/// Repeats `attempt` until a reply arrives or `policy` ends the call. `attempt` gets a timeout, and
+/// must return within the timeout.
 pub(crate) fn call_with<R>(
     store: &Store,
     clock: &dyn Clock,
@@ -175,7 +181,8 @@ pub(crate) fn call_with<R>(
     }
 }
 
-/// Until when copies of a call may still arrive after the `failure` of another attempt.
+/// Returns until when copies of a call may still arrive, after an attempt with `failure`.
+/// `late_copy_deadline` is the time for the earlier attempts.
 pub(crate) fn deadline_after_failure(
     late_copy_deadline: Option<ServerTime>,
     failure: &Failure,
@@ -187,31 +194,33 @@ pub(crate) fn deadline_after_failure(
 }
 
 impl RetryPolicy<'_> {
-    /// The policy for a repeated attempt at `now`, possibly after the deadline. Extends the
+    /// Returns the policy for a repeated attempt at `now`, possibly after the deadline. Extends the
     /// deadline to at least [`SHORTEST_CALL`]: without time, the attempt would fail although the
     /// server answers.
     pub(crate) fn of_last_try(&self, now: Instant) -> Self {
         Self { deadline: self.deadline.max(now + SHORTEST_CALL), ..*self }
     }
 
-    /// The same policy with a single attempt.
+    /// Returns the same policy with [`RetryLimit::One`].
     pub(crate) fn of_one_attempt(&self) -> Self {
         Self { limit: RetryLimit::One, ..*self }
     }
 
-    /// Whether a shutdown or the caller ends the call.
+    /// Returns whether an abort, a shutdown or the caller ends a call of `generation`.
     fn is_over(&self, generation: CallGeneration) -> bool {
         self.shutdown.generation() != generation
             || (self.is_wait && self.shutdown.has_begun())
             || is_cancelled(self.cancel)
     }
 
-    /// Whether a shutdown or the caller ends work that belongs to this call.
+    /// Returns whether a shutdown or the caller ends further work of this call. Aborts of calls are
+    /// ignored: the work would begin now.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_over(self.shutdown.generation())
     }
 
-    /// Waits for the next attempt, at `until`. Returns `false` if the call ends instead.
+    /// Waits until `until`, the time of the next attempt. Returns `false` if the call of
+    /// `generation` ends instead.
     fn pause(
         &self,
         store: &Store,

@@ -44,13 +44,14 @@ impl ShutdownState {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// The generation of a call that starts now.
+    /// Returns the generation of a call that starts now.
     pub(crate) fn generation(&self) -> CallGeneration {
         CallGeneration(self.aborts.load(Ordering::SeqCst))
     }
 
     /// Runs `pause`, which [`begin`](Self::begin) and [`abort_calls`](Self::abort_calls) end by
-    /// unparking. `pause` must check for both first: an earlier event is not signalled again.
+    /// unparking. `pause` must first check whether the call has ended: an earlier event is not
+    /// signalled again.
     pub(crate) fn while_pausing(&self, pause: impl FnOnce(&Parker)) {
         let parker = Parker::new();
         self.while_parked(&parker, || pause(&parker));

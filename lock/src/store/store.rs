@@ -38,10 +38,14 @@ pub(crate) enum Store {
 }
 
 impl Store {
+    /// Creates the store of a client of `memory`. Messages go to `listener`.
     pub(crate) fn memory(memory: &Memory, listener: Weak<dyn Listener>) -> Self {
         Self::Memory(memory.session(listener))
     }
 
+    /// Creates the store for the servers at `location`, without connecting. With sentinels, starts
+    /// a thread that watches for failovers. `connections` limits the connections for calls to each
+    /// server.
     pub(crate) fn redis(
         location: Location,
         command_timeout: Duration,
@@ -120,7 +124,7 @@ impl Store {
         }
     }
 
-    /// The servers that have keys, as far as is known.
+    /// Returns the servers that have keys, by the last known topology.
     pub(crate) fn servers(&self) -> Vec<ServerId> {
         match self {
             Self::Memory(_) | Self::Single(_) => vec![ServerId::ONLY],
@@ -164,12 +168,14 @@ impl Store {
         }
     }
 
-    /// Whether the single server has refused keys of several slots.
+    /// Returns whether the only server has refused keys of several hash slots. `false` in memory
+    /// and with a cluster.
     pub(crate) fn separates_slots(&self) -> bool {
         matches!(self, Self::Single(node) if node.server().separates_slots())
     }
 
-    /// The address of a node of a cluster.
+    /// Returns the address of a node of a cluster. `None` without a cluster, and for an unknown
+    /// node.
     pub(crate) fn address_of(&self, server: ServerId) -> Option<String> {
         let Self::Cluster(cluster) = self else { return None };
         cluster.topology().node(server)?.address().map(ToString::to_string)
@@ -210,8 +216,8 @@ impl Store {
         }
     }
 
-    /// Reads the unread replies that have arrived from all servers, without waiting. True if more
-    /// replies are due.
+    /// Reads the unread replies that have arrived from all servers, without waiting. Returns
+    /// whether more replies are due.
     pub(crate) fn read_unread(&self) -> bool {
         match self {
             Self::Memory(_) => false,
@@ -237,8 +243,8 @@ impl Store {
         }
     }
 
-    /// The slot of `key`. A single server has one slot for all keys until the server refuses keys
-    /// of several slots.
+    /// Returns the hash slot of `key`. A single server has one hash slot for all keys until the
+    /// server refuses keys of several hash slots.
     pub(crate) fn hash_slot(&self, key: &str) -> HashSlot {
         match self {
             Self::Memory(_) => HashSlot::ONLY,
@@ -247,8 +253,8 @@ impl Store {
         }
     }
 
-    /// The server of `key`, as far as is known. A [known](Self::knows) server, unless the topology
-    /// was never read.
+    /// Returns the server of `key`, by the last known topology. The server is [known](Self::knows),
+    /// unless the topology was never read.
     pub(crate) fn server_of(&self, key: &str) -> ServerId {
         match self {
             Self::Memory(_) | Self::Single(_) => ServerId::ONLY,
@@ -256,7 +262,7 @@ impl Store {
         }
     }
 
-    /// Whether the server may still have keys.
+    /// Returns whether `server` may still have keys.
     pub(crate) fn knows(&self, server: ServerId) -> bool {
         match self {
             Self::Memory(_) | Self::Single(_) => server == ServerId::ONLY,
@@ -264,7 +270,7 @@ impl Store {
         }
     }
 
-    /// The server of all keys, if there can never be a second server.
+    /// Returns the server of all keys. `None` with a cluster.
     pub(crate) fn only_server(&self) -> Option<ServerId> {
         match self {
             Self::Memory(_) | Self::Single(_) => Some(ServerId::ONLY),
@@ -303,15 +309,15 @@ impl Store {
         }
     }
 
-    /// Whether a failed operation may succeed in a moment without a step of the program. A server
-    /// recovers. A fault of the store in memory lasts until the test ends the fault, which never
-    /// happens if the test waits for this call.
+    /// Returns whether a failed operation may succeed in a moment without a step of the program. A
+    /// server recovers. A fault of the store in memory lasts until the test ends the fault, which
+    /// never happens if the test waits for this call.
     pub(crate) fn may_recover_by_itself(&self) -> bool {
         !matches!(self, Self::Memory(_))
     }
 
-    /// Whether a failed call is worth another attempt. In memory: after a fault of a single
-    /// command.
+    /// Returns whether another attempt may help after a failed call. In memory, only a fault of a
+    /// single command passes.
     pub(crate) fn may_answer_later(&self) -> bool {
         match self {
             Self::Memory(session) => session.may_answer_later(),
@@ -334,8 +340,8 @@ impl Store {
         }
     }
 
-    /// How often a server took over from another server, or was restarted. Keys of the earlier
-    /// server may be missing on the new server.
+    /// Returns how often a server took over from another server, or was restarted. Keys of the
+    /// earlier server may be missing on the new server.
     pub(crate) fn moves(&self) -> u64 {
         match self {
             Self::Memory(session) => session.moves(),
@@ -344,7 +350,7 @@ impl Store {
         }
     }
 
-    /// Whether a failover after the first `before` failovers concerned the server of `key`.
+    /// Returns whether a failover after the first `before` failovers concerned the server of `key`.
     pub(crate) fn has_moved(&self, key: &str, before: u64) -> bool {
         match self {
             Self::Memory(session) => session.moves() > before,
@@ -363,8 +369,8 @@ impl Store {
         }
     }
 
-    /// Closes connections to the server that were unused for long. True if more may be closed
-    /// later.
+    /// Closes connections to the server that were unused for long. Returns whether more may be
+    /// closed later.
     pub(crate) fn close_unused(&self, server: ServerId) -> bool {
         match self {
             Self::Memory(_) => false,
@@ -373,6 +379,7 @@ impl Store {
         }
     }
 
+    /// Returns the counts of connections to all servers.
     pub(crate) fn connections(&self) -> Connections {
         match self {
             Self::Memory(_) => Connections::default(),
@@ -381,7 +388,8 @@ impl Store {
         }
     }
 
-    /// The `INFO` of the servers. Returns within `timeout`.
+    /// Queries the `INFO` of the servers within `timeout`, and merges the replies. A server without
+    /// a reply counts as harmless.
     pub(crate) fn info(&self, timeout: Duration) -> Info {
         match self {
             Self::Memory(_) => Info::default(),
@@ -392,8 +400,8 @@ impl Store {
         }
     }
 
-    /// The run id of the server of `key`, which changes with each start of the server. `None` if
-    /// the server does not report a run id. Returns within `timeout`.
+    /// Returns the run id of the server of `key`, which changes with each start of the server.
+    /// `None` if the server does not report a run id. Returns within `timeout`.
     pub(crate) fn run_id(
         &self,
         key: &str,
@@ -415,9 +423,9 @@ impl Store {
         if node.server().master().is_some() { Ok(()) } else { node.check_target(info, timeout) }
     }
 
-    /// The `INFO` of a server, if its pipeline has a new connection since the last call. A restart
-    /// counts as a [failover](Self::moves). Returns within `timeout`. Must not be called while the
-    /// pipeline runs.
+    /// Queries the `INFO` of a server if its pipeline has a new connection since the last call, and
+    /// returns `None` otherwise. A restart counts as a [failover](Self::moves). Returns within
+    /// `timeout`. Must not be called while the pipeline runs.
     pub(crate) fn info_of_new_server(&self, server: ServerId, timeout: Duration) -> Option<Info> {
         match self {
             Self::Memory(_) => None,
@@ -474,8 +482,8 @@ impl Store {
     }
 }
 
-/// Clears `writes_alone` unless sentinels are in use: only they may have promoted another master
-/// while the old master still accepts writes.
+/// Returns `info`, with `writes_alone` cleared unless sentinels are in use: only sentinels may have
+/// promoted another master while the old master still accepts writes.
 fn of_single(node: &Node, info: Info) -> Info {
     Info { writes_alone: info.writes_alone && node.server().master().is_some(), ..info }
 }

@@ -33,7 +33,8 @@ pub(crate) struct ReleaseReply {
     pub(crate) reply: Result<Released, Failure>,
 }
 
-/// The replies that were read since, or will never arrive. Each request has one reply, taken once.
+/// The replies to unread releases that the client has not taken yet. Each request has one reply, or
+/// the reason why the reply will never arrive.
 #[derive(Debug, Default)]
 pub(crate) struct ReleaseReplies {
     replies: Mutex<Vec<ReleaseReply>>,
@@ -42,12 +43,13 @@ pub(crate) struct ReleaseReplies {
 }
 
 impl ReleaseReplies {
+    /// Stores a reply for the next [`take`](Self::take).
     pub(crate) fn add(&self, reply: ReleaseReply) {
         self.replies.lock().push(reply);
         self.has_some.store(true, Ordering::Release);
     }
 
-    /// Takes all replies. The caller settles them.
+    /// Removes and returns all stored replies. The caller settles the releases.
     pub(crate) fn take(&self) -> Vec<ReleaseReply> {
         if !self.has_some.load(Ordering::Acquire) {
             return Vec::new();
