@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::client_core::ClientCore;
-use crate::core::tries::{Try, TryAnswer, WaitRequest, wait_for};
+use crate::core::tries::{Try, TryAnswer, WaitParameters, wait_for};
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
@@ -287,7 +287,7 @@ pub(crate) fn next_change(
 ) -> Result<Option<LockStatus>, Error> {
     let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
     let mut look = ChangeTry { core, before, wait, last: before.waiters.elsewhere, name };
-    let request = WaitRequest::new(name, &channel, WaitMode::Watching, wait);
+    let request = WaitParameters::new(name, &channel, WaitMode::Watching, wait);
     Ok(wait_for(core, request, &mut look)?.granted)
 }
 

@@ -18,7 +18,7 @@ use crate::core::client_core::ClientCore;
 use crate::core::raw_guard::{RawGuard, Reuse};
 use crate::core::spec::{LeasePolicy, LockSpec, Nesting};
 use crate::core::traces::Traces;
-use crate::core::tries::{Try, TryAnswer, WaitRequest, unanswered, wait_for};
+use crate::core::tries::{Try, TryAnswer, WaitParameters, unanswered, wait_for};
 use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
@@ -113,12 +113,12 @@ fn acquire_since(
     // 2. The server.
     let mut attempt = LockTry::new(&request, named.as_ref())?;
     let (channel, mode) = (attempt.id.wait_channel(), attempt.mode);
-    let waiting = WaitRequest {
+    let waiting = WaitParameters {
         retries: spec.retries,
         recipient: request.recipient(),
         named: named.as_ref(),
         need: Some(if spec.kind == Kind::Read { Need::Shared } else { Need::Exclusive }),
-        ..WaitRequest::new(&request.name, &channel, mode, wait)
+        ..WaitParameters::new(&request.name, &channel, mode, wait)
     };
     Ok(wait_for(core, waiting, &mut attempt)?.granted)
 }

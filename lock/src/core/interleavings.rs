@@ -25,7 +25,7 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 
-use crate::core::tries::WaitRequest;
+use crate::core::tries::WaitParameters;
 use crate::core::wait::{QueueVisit, Waiter};
 use crate::store::memory::Memory;
 use crate::store::retry::RetryLimit;
@@ -59,10 +59,10 @@ enum ThreadStage<'a> {
 }
 
 /// A wait ended only by a grant.
-fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitRequest<'a> {
+fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitParameters<'a> {
     let wait = WaitSpec { waits: true, deadline: None, cancel: None };
     let retries = RetryLimit::UntilAnswered;
-    WaitRequest { name, channel, mode, wait, retries, recipient: None, named: None, need: None }
+    WaitParameters { name, channel, mode, wait, retries, recipient: None, named: None, need: None }
 }
 
 struct Interleaving<'a> {
@@ -81,7 +81,7 @@ impl<'a> Interleaving<'a> {
     fn join(&self, thread: usize) -> Waiter<'a> {
         let watchdog = &self.core.watchdog;
         let recipient = Recipient { name: self.name, thread: Some(self.ids[thread]), watchdog };
-        let request = WaitRequest {
+        let request = WaitParameters {
             recipient: Some(recipient),
             ..without_limit(self.name, self.channel, WaitMode::Exclusive)
         };
@@ -328,7 +328,7 @@ impl SteppedClient {
     fn join(&self, mode: WaitMode) -> Waiter<'_> {
         let watchdog = &self.core.watchdog;
         let recipient = Recipient { name: &self.name, thread: None, watchdog };
-        let request = WaitRequest {
+        let request = WaitParameters {
             recipient: (mode == WaitMode::Exclusive).then_some(recipient),
             ..without_limit(&self.name, &self.channel, mode)
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::client_core::ClientCore;
-use crate::core::tries::{Try, WaitRequest, Waited, wait_for};
+use crate::core::tries::{Try, WaitParameters, Waited, wait_for};
 use crate::error::Error;
 use crate::events::acquires::{AcquireEnd, AcquireKind, MetricsLabel};
 use crate::model::name::{LockName, Prefix};
@@ -81,7 +81,7 @@ pub(crate) fn wait_for_grant<T: Try>(
     let began = core.now();
     let wait = wait.begin(&*core.clock);
     let need = Some(Need::Any);
-    let request = WaitRequest { need, ..WaitRequest::new(name, channel, WaitMode::Shared, wait) };
+    let request = WaitParameters { need, ..WaitParameters::new(name, channel, WaitMode::Shared, wait) };
     let waited = wait_for(core, request, attempt);
     let (counters, label) = (core.watchdog.context.counters.acquires(), MetricsLabel::NONE);
     if let Ok(Waited { granted: Some(_), was_refused }) = waited {

@@ -487,7 +487,7 @@ impl Drop for RawGuard {
             if let Some(listener) = listener {
                 self.hold.remove_listener(*listener);
             }
-            end.come(None);
+            end.resolve(None);
         }
         if let Some((signal, listener)) = extras.revocation.get() {
             if let Some(listener) = listener {

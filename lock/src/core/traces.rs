@@ -52,7 +52,7 @@ impl Traces {
     /// Whether the next try may be for a new owner. `is_queued`: the owner of the last try may be
     /// in a queue on the server.
     pub(crate) fn allow_new_owner(&self, is_queued: bool) -> bool {
-        let may_draw = may_draw_anew(self.is_answered, is_queued, self.late_copy_deadline);
+        let may_draw = may_change_owner(self.is_answered, is_queued, self.late_copy_deadline);
         may_draw && !self.must_roll_back
     }
 
@@ -106,7 +106,7 @@ impl Leftover {
 
 /// Whether the next try of an acquire may be for a new owner: the last try was answered, the owner
 /// is in no queue on the server, and no copy of a try may arrive.
-pub(crate) fn may_draw_anew(
+pub(crate) fn may_change_owner(
     is_answered: bool,
     is_queued: bool,
     late_copy_deadline: Option<ServerTime>,

@@ -67,7 +67,7 @@ pub(crate) struct Waited<G> {
 /// The parameters of a wait: its lock, its mode and its limits. The parameters never change during
 /// the wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitRequest<'a> {
+pub(crate) struct WaitParameters<'a> {
     pub(crate) name: &'a LockName,
     /// The channel whose messages wake the waiters of the name.
     pub(crate) channel: &'a Arc<str>,
@@ -82,7 +82,7 @@ pub(crate) struct WaitRequest<'a> {
     pub(crate) need: Option<Need>,
 }
 
-impl<'a> WaitRequest<'a> {
+impl<'a> WaitParameters<'a> {
     /// Makes the parameters of a wait without hand-overs, without a named owner, and without a part
     /// in deadlocks. The caller changes fields as needed.
     pub(crate) fn new(
@@ -101,7 +101,7 @@ impl<'a> WaitRequest<'a> {
 /// wait too.
 pub(crate) fn wait_for<T: Try>(
     core: &ClientCore,
-    request: WaitRequest<'_>,
+    request: WaitParameters<'_>,
     attempt: &mut T,
 ) -> Result<Waited<T::Grant>, Error> {
     let mark = core.watchdog.releases.ledger().mark();
@@ -154,7 +154,7 @@ pub(crate) fn wait_for<T: Try>(
 /// hold whose release began later was held when the first try was sent.
 fn try_once<T: Try>(
     core: &ClientCore,
-    request: WaitRequest<'_>,
+    request: WaitParameters<'_>,
     mark: ReleaseNo,
     attempt: &mut T,
 ) -> Result<Waited<T::Grant>, Error> {
@@ -207,7 +207,7 @@ pub(crate) fn wait_for_own_releases(
 /// skip work that no thread does.
 fn not_granted<G>(
     core: &ClientCore,
-    request: WaitRequest<'_>,
+    request: WaitParameters<'_>,
     mark: ReleaseNo,
 ) -> Result<Waited<G>, Error> {
     // A watcher of a lock is never refused.

@@ -37,7 +37,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::core::traces::LONGEST_ROUND_TRIP;
-use crate::core::tries::WaitRequest;
+use crate::core::tries::WaitParameters;
 use crate::error::Error;
 use crate::hold::hold::Hold;
 use crate::hold::long_waits::{LONG, ListedUntilDropped, LongWaits};
@@ -84,8 +84,8 @@ pub(crate) enum WaitEnd {
 impl WaitRegistry {
     /// Adds a waiter to the queue of its channel, until the waiter is dropped. The client's only
     /// waiter is lone, and in no queue yet. Sends nothing.
-    pub(crate) fn join<'a>(&'a self, store: &'a Store, request: WaitRequest<'a>) -> Waiter<'a> {
-        let WaitRequest { name, channel, mode, .. } = request;
+    pub(crate) fn join<'a>(&'a self, store: &'a Store, request: WaitParameters<'a>) -> Waiter<'a> {
+        let WaitParameters { name, channel, mode, .. } = request;
         let has_braces = name.has_braces();
         let recipient = request.recipient.filter(|_| self.settings.hand_over != HandOver::Off);
         let now = self.clock.now();
@@ -201,7 +201,7 @@ enum WaiterState {
 pub(crate) struct Waiter<'a> {
     registry: &'a WaitRegistry,
     store: &'a Store,
-    request: WaitRequest<'a>,
+    request: WaitParameters<'a>,
     has_braces: bool,
     /// Set if another thread may give its hold to the waiter.
     recipient: Option<Recipient<'a>>,
@@ -264,11 +264,11 @@ impl Waiter<'_> {
             {
                 return WaitAction::HandedOver(hold);
             }
-            let look_at = match step {
-                Step::Sleep(_) => self.look_at(now),
+            let list_if_long = match step {
+                Step::Sleep(_) => self.list_if_long(now),
                 Step::Try(_) => None,
             };
-            if matches!(step, Step::Sleep(_)) && self.takes_look(now) {
+            if matches!(step, Step::Sleep(_)) && self.takes_search(now) {
                 return WaitAction::LookForDeadlocks;
             }
             match step {
@@ -290,7 +290,7 @@ impl Waiter<'_> {
                         Some(parker) => {
                             let ask_at = ask_at.filter(|_| !heard);
                             let wake_at =
-                                wake_at.into_iter().chain(wait_until).chain(ask_at).chain(look_at);
+                                wake_at.into_iter().chain(wait_until).chain(ask_at).chain(list_if_long);
                             let wake_at = wake_at.min();
                             park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
                         }
@@ -315,7 +315,7 @@ impl Waiter<'_> {
     /// Reports a grant of the try to the queue, which the waiter leaves. `hint` says what the grant
     /// means for the other waiters.
     pub(crate) fn granted(&mut self, hint: WakeHint) {
-        if !self.enter_queue(false) {
+        if !self.end_lone_state(false) {
             return;
         }
         let Some((wakes, now)) = self.answered() else { return };
@@ -343,7 +343,7 @@ impl Waiter<'_> {
     /// Reports a refusal of the try to the queue, for `busy` if the time is known. Wakes the next
     /// waiter with a reason to try, and subscribes to the channel unless the lock has no messages.
     pub(crate) fn refused(&mut self, busy: Option<Duration>, hint: WakeHint) {
-        self.enter_queue(true);
+        self.end_lone_state(true);
         let Some((wakes, now)) = self.answered() else { return };
         self.with_queue((), |waiters| {
             waiters.queue.refused(self.ticket, wakes, busy, hint, now);
@@ -371,7 +371,7 @@ impl Waiter<'_> {
     /// Ends the lone state, and does nothing in any other state. A lone waiter joins its queue if
     /// the waiter `stays`, or if a thread has inspected the queues, and leaves otherwise. Returns
     /// `false` if the waiter has left, now or before.
-    fn enter_queue(&mut self, stays: bool) -> bool {
+    fn end_lone_state(&mut self, stays: bool) -> bool {
         if self.state == WaiterState::Lone {
             let is_queued = self.registry.channels.lock().end_lone(stays);
             self.state = if is_queued { WaiterState::Queued } else { WaiterState::Left };
@@ -394,7 +394,7 @@ impl Waiter<'_> {
     /// Lists this wait among the long waits, if the wait is long by `now`. Returns when an unlisted
     /// wait counts as long, or when a waiter is to search for deadlocks. Returns `None` before the
     /// first sleep, or if neither is planned.
-    fn look_at(&mut self, now: Instant) -> Option<Instant> {
+    fn list_if_long(&mut self, now: Instant) -> Option<Instant> {
         let parker = self.parker.as_ref()?;
         if let (Listing::At(at), Some(need)) = (&self.listing, self.request.need)
             && *at <= now
@@ -416,8 +416,8 @@ impl Waiter<'_> {
 
     /// Takes over the planned search for deadlocks, if due. Returns `true` to one waiter for each
     /// search.
-    fn takes_look(&self, now: Instant) -> bool {
-        matches!(&self.listing, Listing::Listed(listed) if listed.takes_look(now))
+    fn takes_search(&self, now: Instant) -> bool {
+        matches!(&self.listing, Listing::Listed(listed) if listed.takes_search(now))
     }
 
     /// Returns the end of the wait by a shutdown of the client or a cancellation, if either has
@@ -571,14 +571,14 @@ impl Waiter<'_> {
     /// Leaves the queue, and wakes the delegate and the deputy of the remaining waiters. Releases a
     /// given, unused hold. A second call does nothing.
     fn leave(&mut self) {
-        if !self.enter_queue(false) {
+        if !self.end_lone_state(false) {
             return;
         }
         let state = std::mem::replace(&mut self.state, WaiterState::Left);
         if self.parker.is_some() {
             self.registry.sleepers.down(1);
         }
-        let (leaves_others, given) = self.leave_others(state);
+        let (leaves_others, given) = self.remove_from_queue(state);
         if let Some(hold) = given {
             self.end_given(&hold);
         }
@@ -602,7 +602,7 @@ impl Waiter<'_> {
     /// Removes this waiter from the queue, if queued by `state`. Without other waiters, the
     /// subscription and the channel end. Returns whether other waiters remain, and the unused hold
     /// that was given to this waiter.
-    fn leave_others(&self, state: WaiterState) -> (bool, Option<Arc<Hold>>) {
+    fn remove_from_queue(&self, state: WaiterState) -> (bool, Option<Arc<Hold>>) {
         let mut channels = self.registry.channels();
         let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.request.channel))
         else {

@@ -175,7 +175,7 @@ struct EndState {
 impl AwaitedEnd {
     /// Resolves the end to `lost`, and queues the wakers of awaiting tasks. Later calls do nothing.
     /// Never waits, and calls no waker.
-    pub(crate) fn come(self: &Arc<Self>, lost: Option<LostReason>) {
+    pub(crate) fn resolve(self: &Arc<Self>, lost: Option<LostReason>) {
         let mut state = self.state.lock();
         if state.end.is_ready() {
             return;
@@ -268,15 +268,15 @@ mod tests {
             (end, number)
         };
         let (blocking, _) = awaited();
-        blocking.come(Some(LostReason::Expired));
+        blocking.resolve(Some(LostReason::Expired));
         calls.recv_timeout(LIMIT).unwrap();
         let kept: Vec<_> = (0..100).map(|_| awaited()).collect();
         for (end, _) in &kept {
-            end.come(None);
+            end.resolve(None);
         }
         for _ in 0..10_000 {
             let (end, number) = awaited();
-            end.come(Some(LostReason::Deleted));
+            end.resolve(Some(LostReason::Deleted));
             end.leave(number);
         }
         assert!(wakers.queue.state.lock().due.len() <= 4 * kept.len());
@@ -293,8 +293,8 @@ mod tests {
     #[test]
     fn only_the_first_end_counts() {
         let end = WakerThread::default().awaited_end().unwrap();
-        end.come(Some(LostReason::Expired));
-        end.come(None);
+        end.resolve(Some(LostReason::Expired));
+        end.resolve(None);
         assert_eq!(end.poll(1, Waker::noop()), Poll::Ready(Some(LostReason::Expired)));
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct TaskWaker(pub(crate) Arc<AwaitedEnd>);
 
 impl HoldListener for TaskWaker {
     fn on_lost(&self, reason: LostReason) {
-        self.0.come(Some(reason));
+        self.0.resolve(Some(reason));
     }
 }
 

@@ -237,7 +237,7 @@ impl ListedUntilDropped<'_> {
 
     /// Takes over the planned search for deadlocks, if due. Returns `true` to one waiter for each
     /// search.
-    pub(crate) fn takes_look(&self, now: Instant) -> bool {
+    pub(crate) fn takes_search(&self, now: Instant) -> bool {
         let mut list = self.waits.list.lock();
         let is_due = list.look_at.take_if(|at| *at <= now).is_some();
         if is_due {

@@ -94,7 +94,7 @@ impl Drop for LossSignal {
             return;
         }
         if let Some(end) = self.awaited.get() {
-            end.come(None);
+            end.resolve(None);
         }
         if let Some(signal) = self.revocation.get() {
             signal.close();

@@ -56,7 +56,7 @@ impl RevocationSignal {
         let end = self.awaited.get_or_init(|| end);
         // A concurrent request or the end of the guard has found no end to resolve.
         if self.sender.lock().is_none() {
-            end.come(None);
+            end.resolve(None);
         }
         Ok(end)
     }
@@ -70,7 +70,7 @@ impl RevocationSignal {
     /// Wakes the tasks that wait for a request.
     fn end_wait(&self) {
         if let Some(end) = self.awaited.get() {
-            end.come(None);
+            end.resolve(None);
         }
     }
 }

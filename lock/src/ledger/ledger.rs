@@ -447,7 +447,7 @@ impl Ledger {
         answered.first = !entry.is_acknowledged();
         answered.ended = entry.release.ended.take().filter(|_| alone);
         let is_kept = entry.release.keeps_key(sent_at) && answered.first;
-        entry.release.keeps_nothing();
+        entry.release.stop_keeping();
         entry.refused = false;
         self.note_settled(entry.hash, no);
         let schedule = entry.schedule(now);

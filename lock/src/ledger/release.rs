@@ -204,7 +204,7 @@ impl Release {
 
     /// Records an acknowledgement: later attempts do not retain a key created by a late copy of the
     /// acquire.
-    pub(crate) fn keeps_nothing(&mut self) {
+    pub(crate) fn stop_keeping(&mut self) {
         self.keep_until = None;
     }
 }

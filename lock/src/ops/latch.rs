@@ -19,7 +19,7 @@ static COUNT_DOWN: Script = script!("latch_count_down");
 static DELETE: Script = script!("latch_delete");
 
 /// The message to Redisson's clients that a latch is closed.
-const SHUT: &str = "1";
+const CLOSED: &str = "1";
 /// The message to Redisson's clients that a latch is open, which wakes the waiters.
 const OPEN: &str = "0";
 
@@ -57,7 +57,7 @@ impl ChangeLatch {
             Change::Set(count_to_be) => {
                 if count.is_none() {
                     keyspace.text_set(key, count_to_be);
-                    keyspace.publish(&self.channel, SHUT);
+                    keyspace.publish(&self.channel, CLOSED);
                 }
                 count.is_none()
             }

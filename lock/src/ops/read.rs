@@ -101,7 +101,7 @@ const MAX_TTL_EXCESS_MILLIS: i64 = 50;
 
 /// The number of fields that a release inspects first, including the field of the mode: enough for
 /// every lock with few readers.
-const FEW: u8 = 10;
+const FIRST_FIELDS: u8 = 10;
 
 impl ReadRelease {
     pub(crate) fn new(name: LockName, owner: Owner) -> Self {
@@ -119,7 +119,7 @@ impl ReadRelease {
         if keyspace.hash_get(key, MODE).unwrap_or_default().as_deref() != Some(Mode::Read.word()) {
             return true;
         }
-        let others = fields.split_off(usize::from(FEW).min(fields.len()));
+        let others = fields.split_off(usize::from(FIRST_FIELDS).min(fields.len()));
         let mut longest = self.longest_of(keyspace, fields);
         let all = others.is_empty() || longest == 0;
         if longest == 0 {
@@ -163,7 +163,7 @@ impl Operation for ReadRelease {
                 Argument::Owner(&self.owner),
                 Argument::Text(UNLOCKED),
                 Argument::Publish,
-                Argument::Number(i64::from(FEW)),
+                Argument::Number(i64::from(FIRST_FIELDS)),
             ],
         )
     }

@@ -88,7 +88,7 @@ const LATE: &str = "LATE";
 
 /// The first word of a script's reply when the server refused the message to waiters. The reason
 /// and the actual reply follow.
-const UNTOLD: &str = "UNTOLD";
+const MESSAGE_REFUSED: &str = "UNTOLD";
 
 impl Value {
     /// Makes the reply of a script that arrived after its not-after and did nothing. The sender
@@ -114,7 +114,7 @@ impl Value {
     pub(crate) fn without_untold(self) -> (Self, Option<String>) {
         let Self::Array(parts) = &self else { return (self, None) };
         match parts.as_slice() {
-            [Self::Text(word), Self::Text(why), reply @ ..] if word == UNTOLD => {
+            [Self::Text(word), Self::Text(why), reply @ ..] if word == MESSAGE_REFUSED => {
                 (reply.first().cloned().unwrap_or(Self::Nil), Some(why.clone()))
             }
             _ => (self, None),

@@ -33,7 +33,7 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The maximum number of leaders of one client whose values are written.
 const MAX_VALUES: usize = 64;
 /// Timeout of the request that removes the record when the client ends.
-const LAST_CALL: Duration = Duration::from_millis(250);
+const REMOVAL_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Decides when to write or remove the client record, and does so on the renewal threads.
 #[derive(Debug)]
@@ -204,7 +204,7 @@ impl ClientRecordWriter {
             self.server() == server && std::mem::take(&mut schedule.is_written)
         };
         if was_written {
-            let timeout = LAST_CALL.min(self.context.release_timeout());
+            let timeout = REMOVAL_TIMEOUT.min(self.context.release_timeout());
             self.send(server, self.record(Duration::ZERO, Duration::ZERO), timeout, None);
         }
     }

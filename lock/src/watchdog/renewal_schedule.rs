@@ -51,7 +51,7 @@ pub(crate) struct WindowQuota {
 }
 
 /// The minimum number of windows in one interval.
-const MIN_TURNS: u32 = 20;
+const MIN_WINDOWS: u32 = 20;
 /// The minimum number of ticks in one window. Each window wakes two threads and the server, at the
 /// cost of many renewals.
 const MIN_TICKS: u32 = 5;
@@ -152,7 +152,7 @@ impl RenewalSchedule {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
         let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
         let fills_a_script = interval.saturating_mul(mostly_full) / held;
-        let longest = interval / MIN_TURNS;
+        let longest = interval / MIN_WINDOWS;
         let window = fills_a_script.max(self.tick * MIN_TICKS).min(longest);
         // Whole ticks: a window which began between two ticks would be late by the remainder.
         let ticks = nanos(window) / nanos(self.tick).max(1);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use crate::core::tries::{Try, TryAnswer, WaitRequest, wait_for};
+use crate::core::tries::{Try, TryAnswer, WaitParameters, wait_for};
 use crate::error::Error;
 use crate::model::wait::{Wait, WaitSpec};
 use crate::model::wait_mode::{WaitMode, WakeHint};
@@ -64,7 +64,7 @@ impl LeaderChanges {
         let name = self.election.lock_name()?;
         let wait = wait.into().begin(&*core.clock);
         let channel = name.channel();
-        let request = WaitRequest::new(&name, &channel, WaitMode::Watching, wait);
+        let request = WaitParameters::new(&name, &channel, WaitMode::Watching, wait);
         let mut look = LeaderTry { election: &self.election, before: self.leader.as_ref(), wait };
         let Some(leader) = wait_for(&core, request, &mut look)?.granted else { return Ok(false) };
         self.leader = leader;

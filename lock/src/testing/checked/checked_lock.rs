@@ -1,7 +1,7 @@
 //! One lock of any kind as a model: what it is made of, and the arithmetic of its times.
 //!
 //! The server is the operations' own effect in memory (`serving`). The clients (`clients`) decide
-//! by the functions that the library decides by: `deadline_after_failure`, `may_draw_anew`,
+//! by the functions that the library decides by: `deadline_after_failure`, `may_change_owner`,
 //! `enclosing_write_hold`, `Leftover`, `Hold::hand_over`, `Hold::cache`, `Hold::take_cached`,
 //! `Validity`, `Lease::valid_until`, `ReleaseSchedule`, `loss_leaves_release`, `Renewed::loss`. What
 //! must hold is in `properties`, and what may happen in `one_lock`.

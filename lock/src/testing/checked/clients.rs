@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::core::acquire::enclosing_write_hold;
-use crate::core::traces::{Leftover, may_draw_anew};
+use crate::core::traces::{Leftover, may_change_owner};
 use crate::error::LostReason;
 use crate::hold::hold;
 use crate::ledger::release::ReleaseSchedule;
@@ -59,7 +59,7 @@ impl CheckedLock {
         let Some(call) = &mut own.call else { return };
         call.attempts += 1;
         call.is_asking = true;
-        let is_free = may_draw_anew(call.is_answered, call.is_queued, call.late_copy_deadline);
+        let is_free = may_change_owner(call.is_answered, call.is_queued, call.late_copy_deadline);
         let draws = is_free || self.lacks(Mutation::OwnersDroppedWithCopies);
         if draws && own.begun < self.limits.holds {
             own.settled |= 1 << call.hold;

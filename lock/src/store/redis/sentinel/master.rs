@@ -46,7 +46,7 @@ struct MasterState {
 
 /// How long a failover may take to reach all sentinels. Until then, a majority of outdated
 /// sentinels cannot revert the failover.
-const SPREADS_IN: Duration = Duration::from_secs(10);
+const FAILOVER_SPREAD_TIME: Duration = Duration::from_secs(10);
 
 /// The right to query the sentinels, for one thread at a time. Dropped to admit another thread.
 struct Querying<'a>(&'a Master);
@@ -139,7 +139,7 @@ impl Master {
             Ok(report) if known != state.known && !state.is_newer(&report) => {
                 Ok(MasterChange::Unchanged)
             }
-            Ok(report) if state.would_step_back(&report, SystemClock.now()) => {
+            Ok(report) if state.reverts_failover(&report, SystemClock.now()) => {
                 let reason = "the sentinels that reply know less than is known already";
                 let failure = self.sentinels.failure(reason);
                 state.failure = Some(failure.clone());
@@ -209,9 +209,9 @@ impl MasterState {
 
     /// Returns whether `report` has a lower epoch than the known report, while at `now` the last
     /// failover may not have reached all sentinels.
-    fn would_step_back(&self, report: &MasterReport, now: Instant) -> bool {
+    fn reverts_failover(&self, report: &MasterReport, now: Instant) -> bool {
         self.known.as_ref().is_some_and(|known| report.epoch < known.epoch)
-            && self.failover_known_at.is_some_and(|at| now < at + SPREADS_IN)
+            && self.failover_known_at.is_some_and(|at| now < at + FAILOVER_SPREAD_TIME)
     }
 
     /// Replaces the known report, and counts a failover if the address differs.
@@ -303,7 +303,7 @@ mod tests {
         });
         assert!(catch_unwind(panics).is_err());
         // It finds that there are no sentinels, and does not wait for its whole time.
-        let failure = master.query(&mut Deadline::after(SPREADS_IN)).unwrap_err();
+        let failure = master.query(&mut Deadline::after(FAILOVER_SPREAD_TIME)).unwrap_err();
         assert!(format!("{failure:?}").contains("to ask a sentinel"), "{failure:?}");
     }
 
@@ -314,8 +314,8 @@ mod tests {
         state.adopt(report(1, 5));
         state.adopt(report(2, 6));
         let now = SystemClock.now();
-        assert!(state.would_step_back(&report(1, 5), now));
-        assert!(!state.would_step_back(&report(1, 5), now + SPREADS_IN));
-        assert!(!state.would_step_back(&report(3, 7), now));
+        assert!(state.reverts_failover(&report(1, 5), now));
+        assert!(!state.reverts_failover(&report(1, 5), now + FAILOVER_SPREAD_TIME));
+        assert!(!state.reverts_failover(&report(3, 7), now));
     }
 }
