@@ -32,6 +32,7 @@ pub trait AnyLock: AsMember {}
 mod sealed {
     /// The methods of `AnyLock` for this crate only.
     pub trait AsMember {
+        /// Returns the lock as a member: the lock's spec and owner.
         #[doc(hidden)]
         fn as_member(&self) -> crate::locks::any_lock::MemberLock;
     }
@@ -51,6 +52,7 @@ pub struct MemberLock {
 }
 
 impl MemberLock {
+    /// Returns the member lock of `spec` for `owner`, or for the calling thread without an `owner`.
     pub(crate) fn new(mut spec: LockSpec, owner: Option<LocalHolder>) -> Self {
         let server = spec.server();
         // A group's guards are acquired and released together: no single hold is handed over or
@@ -59,17 +61,18 @@ impl MemberLock {
         Self { spec, owner, server }
     }
 
-    /// The owner, or else the calling thread.
+    /// Returns the owner, or the calling thread if the member has no owner.
     pub(crate) fn holder(&self) -> LocalHolder {
         self.owner.clone().unwrap_or_else(LocalHolder::current_thread)
     }
 
+    /// Acquires the lock for the holder. Returns `None` if the wait ends without the lock.
     pub(crate) fn acquire(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuard>, Error> {
         acquire(&self.spec.core()?, &self.spec, &self.holder(), wait)
     }
 
-    /// An error if no acquire can succeed: for invalid settings, and for a client after a shutdown
-    /// or a fork.
+    /// Returns an error if no acquire can succeed: for invalid settings, and for a client after a
+    /// shutdown or a fork.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.spec.name()?;
         self.spec.cache(&self.holder())?;
@@ -78,15 +81,17 @@ impl MemberLock {
         Ok(())
     }
 
+    /// Returns the clock of the lock's client.
     pub(crate) fn clock(&self) -> Result<Arc<dyn Clock>, Error> {
         Ok(Arc::clone(&self.spec.core()?.clock))
     }
 
-    /// How long the lock's client retries a call while the server does not answer.
+    /// Returns how long the lock's client retries a call while the server does not answer.
     pub(crate) fn retry_timeout(&self) -> Result<Duration, Error> {
         Ok(self.spec.core()?.settings.retry_timeout())
     }
 
+    /// Returns the lock's full name, which is the key on the server. Empty for an invalid name.
     pub(crate) fn key(&self) -> String {
         self.spec.name().map(|name| name.as_str().to_owned()).unwrap_or_default()
     }
@@ -96,6 +101,7 @@ impl MemberLock {
         truncated(&self.key())
     }
 
+    /// Returns whether the holder holds the lock for certain. Sends nothing.
     pub(crate) fn is_held(&self) -> bool {
         self.spec.held_by(&self.holder()).is_some()
     }
@@ -110,8 +116,8 @@ impl MemberLock {
         self.server == other.server && self.key() == other.key()
     }
 
-    /// Whether both locks have the same key on the same server, by two addresses. Equal run ids
-    /// prove the same server; the servers are queried only for equal keys.
+    /// Returns whether both locks have the same key and database on the same server, by two
+    /// addresses. Equal run ids prove the same server; the servers are queried only for equal keys.
     pub(crate) fn same_key_elsewhere(&self, other: &Self, wait: WaitSpec<'_>) -> bool {
         let database =
             |member: &Self| member.server.rsplit_once('/').map(|(_, last)| last.to_owned());
@@ -121,7 +127,8 @@ impl MemberLock {
             && self.run_id(wait).is_some_and(|run_id| other.run_id(wait) == Some(run_id))
     }
 
-    /// The server's run id, if known.
+    /// Returns the run id of the lock's server, asked within `wait`. `None` if the server does not
+    /// tell the run id, or the call fails.
     fn run_id(&self, wait: WaitSpec<'_>) -> Option<String> {
         self.spec.core().ok()?.run_id(&self.spec.name().ok()?, wait).ok()?
     }
@@ -149,7 +156,7 @@ impl MemberLock {
     }
 }
 
-/// The names of all `members`, for messages.
+/// Returns the names of all `members`, for messages.
 pub(crate) fn shown(members: &[MemberLock]) -> String {
     members.iter().map(MemberLock::shown).collect::<Vec<_>>().join(", ")
 }

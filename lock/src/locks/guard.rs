@@ -642,12 +642,15 @@ pub trait Guard: FromRawGuard {
 mod sealed {
     /// The methods of `Guard` for this crate only.
     pub trait FromRawGuard {
+        /// Returns the typed guard of `raw`.
         #[doc(hidden)]
         fn from_raw(raw: crate::core::raw_guard::RawGuard) -> Self;
 
+        /// Returns the body of the guard, with the methods for all types of guards.
         #[doc(hidden)]
         fn raw(&self) -> &crate::core::raw_guard::RawGuard;
 
+        /// Returns the body of the guard, without a release.
         #[doc(hidden)]
         fn into_raw(self) -> crate::core::raw_guard::RawGuard;
     }

@@ -23,7 +23,8 @@ use crate::store::retry::RetryLimit;
 /// Raw guards by lock position.
 pub(crate) type RawGuards = BTreeMap<usize, RawGuard>;
 
-/// The raw guards of a guard. The quorum of a multi-lock is all locks, of a red lock a majority.
+/// The raw guards of a multi-lock's or a red lock's guard, with the quorum: all locks, or a
+/// majority.
 ///
 /// In the child of a fork the group counts as lost, and the guards are not touched: a thread of the
 /// parent may have locked mutexes during the fork.
@@ -41,7 +42,7 @@ pub(crate) struct HeldLocks {
     group: Arc<GroupListener>,
 }
 
-/// The hold of a member lock.
+/// The hold of the member lock at `position`, with the member's client.
 #[derive(Debug)]
 pub(crate) struct MemberHold {
     pub(crate) position: usize,
@@ -52,20 +53,23 @@ pub(crate) struct MemberHold {
 /// The lease which an extension gives to the holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extension {
+    /// This lease, without renewal by the watchdog.
     Lease(Lease),
     /// The client's lease, which the watchdog renews.
     Watched,
 }
 
+/// The guards of a group, the phase, and the listeners.
 #[derive(Debug, Default)]
 struct GroupState {
     guards: RawGuards,
-    /// Views of the guards, to read with nothing locked. Empty until the quorum is complete.
+    /// Views of the guards, to read with nothing locked. Empty before the end of the acquire.
     views: Arc<[(usize, View)]>,
     phase: Phase,
     /// The loss of the quorum.
     lost: Option<Error>,
-    /// Notified of a loss and of revocation requests, until the quorum is lost or released.
+    /// The listeners to notify of the loss of the quorum and of revocation requests. Empty after
+    /// the loss or the release.
     listeners: Vec<Arc<dyn HoldListener>>,
     /// Whether the clients of all holds, also of later holds, subscribe to revocation requests.
     hears_requests: bool,
@@ -87,8 +91,9 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Whether a newly granted guard may join. In phase `Held`, only if the present guards are a
-    /// quorum (`is_held`): otherwise another owner may have had a quorum in between.
+    /// Returns whether a newly granted guard may join in this phase. In phase `Held`, only if the
+    /// present guards are a quorum (`is_held`): otherwise another owner may have had a quorum in
+    /// between.
     pub(crate) fn wants_more(self, is_held: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Acquiring => true,
@@ -97,7 +102,8 @@ impl Phase {
         }
     }
 
-    /// The phase after the end of the acquire, with or without a quorum.
+    /// Returns the phase after the end of the acquire: `Held` with a quorum, else `Closed`. A later
+    /// phase stays.
     pub(crate) fn after_acquire(self, has_quorum: bool) -> Self {
         match self {
             Self::Acquiring if has_quorum => Self::Held,
@@ -106,13 +112,15 @@ impl Phase {
         }
     }
 
-    /// The phase after a count of the remaining guards.
+    /// Returns the phase after a count of the guards that are left: `Lost` if the phase was `Held`
+    /// and the guards are no quorum.
     pub(crate) fn after_loss(self, has_quorum: bool) -> Self {
         if self == Self::Held && !has_quorum { Self::Lost } else { self }
     }
 }
 
 impl HeldLocks {
+    /// Returns a group in phase `Acquiring` without guards. `name` is the name in errors.
     pub(crate) fn new(name: String, quorum_size: usize) -> Arc<Self> {
         let home = HomeProcess::new();
         Arc::new_cyclic(|weak| {
@@ -121,8 +129,9 @@ impl HeldLocks {
         })
     }
 
-    /// Adds a guard, in place of a lost guard at the same position. Returns the guard to release:
-    /// the replaced guard, or the new guard if not [wanted](Phase::wants_more).
+    /// Adds the `guard` of the lock at `position`, in place of a lost guard. Returns the guard to
+    /// release: the replaced guard, or `guard` if not [wanted](Phase::wants_more) or lost already;
+    /// `None` if there is none.
     pub(crate) fn join(&self, position: usize, guard: RawGuard) -> Option<RawGuard> {
         // Listen before adding the guard. `is_over` below finds a loss reported in between.
         guard.join_group(self.listener());
@@ -144,8 +153,8 @@ impl HeldLocks {
         replaced
     }
 
-    /// Ends the acquire. Returns whether the quorum is complete, and so held until lost or
-    /// released.
+    /// Ends the acquire. Returns whether the guards are a quorum, and so the group is held until
+    /// the loss or the release.
     pub(crate) fn grant(&self) -> bool {
         let views = {
             let mut state = self.state.lock();
@@ -163,7 +172,8 @@ impl HeldLocks {
         state.phase == Phase::Held
     }
 
-    /// Extends all holds, in sequence. Stops at the first error.
+    /// Asks the servers for `extension` of all holds, in sequence. Stops at the first error.
+    /// Returns an error also unless the group is held before and after.
     pub(crate) fn extend(&self, extension: Extension) -> Result<(), Error> {
         self.check()?;
         for member in self.members() {
@@ -172,7 +182,9 @@ impl HeldLocks {
         self.check()
     }
 
-    /// Extends the hold of a single member.
+    /// Asks the server for `extension` of the hold of one member, with retries up to `retries`.
+    /// With [`Extension::Watched`], also marks the member's guard as watched, if the guard is in
+    /// the group and not watched yet.
     pub(crate) fn extend_member(
         &self,
         member: &MemberHold,
@@ -198,7 +210,7 @@ impl HeldLocks {
         Ok(())
     }
 
-    /// The holds, for use with nothing locked.
+    /// Returns the holds of all guards, in order of position, for use with nothing locked.
     pub(crate) fn members(&self) -> Vec<MemberHold> {
         let state = self.state.lock();
         let member = |(position, guard): (&usize, &RawGuard)| {
@@ -208,7 +220,7 @@ impl HeldLocks {
         state.guards.iter().map(member).collect()
     }
 
-    /// The number of guards, held or lost.
+    /// Returns the number of guards in the group, held or lost.
     pub(crate) fn len(&self) -> usize {
         self.state.lock().guards.len()
     }
@@ -229,7 +241,8 @@ impl HeldLocks {
         self.wants_more() && !self.views_if_held().is_some_and(|views| is_held_at(&views, position))
     }
 
-    /// Whether a quorum is held for certain. After the acquire, `false` is final.
+    /// Returns whether a quorum is held for certain. If not, ends the group as lost: after the
+    /// acquire, `false` is final.
     pub(crate) fn is_held(&self) -> bool {
         while let Some(views) = self.views_if_held() {
             if count(&views) >= self.quorum_size {
@@ -247,7 +260,8 @@ impl HeldLocks {
         false
     }
 
-    /// How long a quorum is held for certain: until the first moment with too few held locks.
+    /// Returns how long a quorum is held for certain: until the first moment with too few held
+    /// locks. Zero unless a quorum is held.
     pub(crate) fn remaining(&self) -> Duration {
         let views = self.views_if_held().filter(|_| self.is_held()).unwrap_or_default();
         let mut times: Vec<Duration> = views.iter().map(|(_, view)| view.remaining()).collect();
@@ -255,7 +269,8 @@ impl HeldLocks {
         times.get(self.quorum_size.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// An error unless a quorum is held for certain: the loss of a member.
+    /// Returns an error unless a quorum is held for certain: the loss that ended the quorum, or the
+    /// loss of a member. In the child of a fork the reason is the fork.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !self.home.is_current() {
             return Err(Error::Lost { name: self.name.clone(), reason: LostReason::Forked });
@@ -271,12 +286,12 @@ impl HeldLocks {
         Err(last_lost(&views))
     }
 
-    /// The number of locks held for certain. Zero unless the phase is `Held`.
+    /// Returns the number of locks held for certain, zero unless the phase is `Held`.
     pub(crate) fn held(&self) -> usize {
         self.views_if_held().map_or(0, |views| count(&views))
     }
 
-    /// The positions below `positions` without a held lock. Empty unless a quorum is held.
+    /// Returns the positions below `positions` without a held lock. Empty unless a quorum is held.
     pub(crate) fn missing(&self, positions: usize) -> Vec<usize> {
         let views = self.views_if_held().filter(|_| self.is_held());
         let Some(views) = views else { return Vec::new() };
@@ -291,7 +306,8 @@ impl HeldLocks {
         self.state.lock().guards.values().map(RawGuard::token).collect()
     }
 
-    /// The fencing tokens, in order of position. Missing tokens are drawn, with a request each.
+    /// Returns the fencing tokens, in order of position. Draws each missing token with a request.
+    /// Stops at the first error.
     pub(crate) fn draw_tokens(&self) -> Result<Vec<u64>, Error> {
         self.check()?;
         // Nothing is locked during the round trips.
@@ -316,8 +332,8 @@ impl HeldLocks {
         }
     }
 
-    /// As [`add_listener`](Self::add_listener), and subscribes the clients of present and later
-    /// holds to revocation requests.
+    /// Adds `listener` as [`add_listener`](Self::add_listener) does, and subscribes the clients of
+    /// present and later holds to revocation requests.
     pub(crate) fn hear_requests(&self, listener: Arc<dyn HoldListener>) {
         self.state.lock().hears_requests = true;
         for MemberHold { core, .. } in self.members() {
@@ -350,10 +366,13 @@ impl HeldLocks {
         }
     }
 
+    /// Returns the listener that each hold notifies.
     fn listener(&self) -> Arc<dyn HoldListener> {
         Arc::<GroupListener>::clone(&self.group)
     }
 
+    /// Returns the views of the guards in phase `Held`, else `None`. `None` also in the child of a
+    /// fork.
     fn views_if_held(&self) -> Option<Arc<[(usize, View)]>> {
         if !self.home.is_current() {
             return None;
@@ -363,24 +382,26 @@ impl HeldLocks {
     }
 }
 
-/// The number of held locks.
+/// Returns the number of views of held locks.
 fn count(views: &[(usize, View)]) -> usize {
     views.iter().filter(|(_, view)| view.is_held()).count()
 }
 
-/// Whether the guard at `position` is held.
+/// Returns whether the guard at `position` is held.
 fn is_held_at(views: &[(usize, View)], position: usize) -> bool {
     views.iter().any(|(other, view)| *other == position && view.is_held())
 }
 
-/// The loss of a lock which is not held any more. Prefers an unreported loss, as the latest.
+/// Returns the loss of a lock that is not held any more. Prefers an unreported loss, as the latest.
+/// Without a lost lock returns an expiry without a name.
 fn last_lost(views: &[(usize, View)]) -> Error {
     let not_held = views.iter().map(|(_, view)| view).filter(|view| !view.is_held());
     let last = not_held.min_by_key(|view| view.is_over()).map(View::lost);
     last.unwrap_or_else(|| Error::Lost { name: String::new(), reason: LostReason::Expired })
 }
 
-/// Listens to the loss of each guard's hold. The reference is weak, as the group owns the holds.
+/// Passes losses and revocation requests of each hold to the group. The reference is weak, as the
+/// group owns the holds.
 #[derive(Debug)]
 struct GroupListener(Weak<HeldLocks>);
 
@@ -413,9 +434,10 @@ impl HoldListener for GroupListener {
 }
 
 impl GroupState {
-    /// Ends the group with too few locks left, and releases the remaining locks: renewals end, and
-    /// waiting owners can proceed. The renewal thread of each lock's client sends the release. The
-    /// listeners are notified with the mutex unlocked.
+    /// Ends a held group with too few locks left by the loss `lost`, and releases the remaining
+    /// locks: renewals end, and waiting owners can proceed. The renewal thread of each lock's
+    /// client sends the release. Notifies the listeners with the mutex unlocked. Does nothing in
+    /// another phase.
     fn lose(mut state: MutexGuard<'_, Self>, lost: &Error) {
         let phase = state.phase.after_loss(false);
         if mem::replace(&mut state.phase, phase) == phase {
@@ -434,16 +456,18 @@ impl GroupState {
         }
     }
 
-    /// The number of guards without a reported loss.
+    /// Returns the number of guards without a reported loss.
     fn left(&self) -> usize {
         self.guards.values().filter(|guard| !guard.is_over()).count()
     }
 
+    /// Returns a view of each guard, with the guard's position.
     fn views(&self) -> Arc<[(usize, View)]> {
         self.guards.iter().map(|(position, guard)| (*position, guard.view())).collect()
     }
 
-    /// Updates the views after a change of the guards. During the acquire nothing reads the views.
+    /// Replaces the views after a change of the guards. Does nothing during the acquire, when
+    /// nothing reads the views.
     fn update_views(&mut self) {
         if self.phase != Phase::Acquiring {
             self.views = self.views();

@@ -78,6 +78,7 @@ pub struct Lock<G = LockGuard> {
 pub type FencedLock = Lock<FencedGuard>;
 
 impl<G: Guard> Lock<G> {
+    /// Returns the lock of `spec` for the calling thread.
     pub(crate) fn new(spec: LockSpec) -> Self {
         Self { spec, owner: None, guards: PhantomData }
     }
@@ -409,6 +410,7 @@ impl<G: Guard> Lock<G> {
         }
     }
 
+    /// Returns the owner of an acquire now: the lock's owner, or the calling thread.
     fn local_holder(&self) -> LocalHolder {
         self.owner.clone().unwrap_or_else(LocalHolder::current_thread)
     }
@@ -478,10 +480,12 @@ impl<G: Guard> Lock<G> {
     }
 }
 
-/// A forced release of a hold. Until the drop, after the answer, the hold is not handed over.
+/// A forced release of a hold's name by this client, counted in the hold. While such a release is
+/// counted, until the drop, no thread hands the hold over.
 struct ForcedRelease<'a>(&'a Hold);
 
 impl<'a> ForcedRelease<'a> {
+    /// Counts a forced release in `hold`, until the drop of the result.
     fn begin(hold: &'a Arc<Hold>) -> Self {
         hold.count_forced_release(true);
         Self(hold)

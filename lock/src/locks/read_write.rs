@@ -72,6 +72,7 @@ pub struct ReadWriteLock {
 }
 
 impl ReadWriteLock {
+    /// Returns the read-write lock with these two halves, which have the same name.
     pub(crate) fn new(read: LockSpec, write: LockSpec) -> Self {
         Self { read: Lock::new(read), write: Lock::new(write) }
     }

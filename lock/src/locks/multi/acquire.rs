@@ -22,7 +22,7 @@ use crate::model::kind::Kind;
 use crate::model::sync::is_cancelled;
 use crate::model::wait::WaitSpec;
 
-/// A call that acquires all members.
+/// A call that acquires the members of a multi-lock.
 pub(crate) struct MultiAcquire<'a> {
     /// In the acquire order of all clients.
     pub(crate) members: &'a [MemberLock],
@@ -31,7 +31,8 @@ pub(crate) struct MultiAcquire<'a> {
     pub(crate) backoff: Backoff,
 }
 
-/// How long further locks are waited for in total while some are held.
+/// The bound of the first round: how long all further locks are waited for while some locks are
+/// held.
 const SHORTEST_BOUND: Duration = Duration::from_millis(100);
 
 /// The maximum number of plain locks to acquire in sequence after a refused batch. Contended locks
@@ -39,24 +40,27 @@ const SHORTEST_BOUND: Duration = Duration::from_millis(100);
 /// a waiter in sequence all after 50 ms. For thousands, a sequence would be thousands of requests.
 const FEW: usize = 64;
 
-/// The limit of the bound, which doubles while servers answer slowly: otherwise no client could
-/// have many locks of a distant server. More locks on a still slower server are never acquired
-/// together.
+/// The longest bound of a round. The bound doubles while servers answer slowly: otherwise no client
+/// could have many locks of a distant server. More locks on a still slower server are never
+/// acquired together.
 const LONGEST_BOUND: Duration = Duration::from_secs(3);
 
-/// A lock not acquired while further locks were held.
+/// A lock that a round has not acquired.
 struct Missing {
     position: usize,
-    /// `None`: another owner holds the lock. Otherwise the server did not answer.
+    /// `None`: another owner holds the lock. Otherwise the retryable error of the server.
     error: Option<Error>,
 }
 
 impl MultiAcquire<'_> {
-    /// Acquires all locks or none. Without success, releases the locks acquired so far.
+    /// Acquires all locks or none, and returns the guards by position. Returns `None` if another
+    /// owner holds a lock at the end of the wait. Without success, releases the locks acquired so
+    /// far.
     pub(crate) fn acquire(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
         if wait.waits { self.acquire_in_rounds(wait) } else { self.acquire_at_once() }
     }
 
+    /// Acquires all locks with a single try for each, or none. Returns `None` if a lock is busy.
     fn acquire_at_once(&self) -> Result<Option<RawGuards>, Error> {
         let mut partial = PartialAcquire::new(self, None);
         if let Some(plain) = PlainLocks::of(self.members)? {
@@ -73,10 +77,11 @@ impl MultiAcquire<'_> {
         partial.complete().map(Some)
     }
 
-    /// Each round waits for a lock with nothing held, and then for the remaining locks for a short
-    /// time. The next round first waits for the missing lock. Plain locks of the same client are
-    /// tried together before the first wait. After a refusal up to [`FEW`] plain locks are acquired
-    /// in sequence, and so need not all be free at the same instant.
+    /// Acquires all locks in rounds until the wait ends. Each round waits for a lock with nothing
+    /// held, and then for the remaining locks for a short time. The next round first waits for the
+    /// missing lock. Plain locks of the same client are tried together before the first wait. After
+    /// a refusal up to [`FEW`] plain locks are acquired in sequence, and so need not all be free at
+    /// the same instant.
     fn acquire_in_rounds(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
         let (mut bound, longest) = self.bounds()?;
         let mut plain = PlainLocks::of(self.members)?;
@@ -120,7 +125,8 @@ impl MultiAcquire<'_> {
         }
     }
 
-    /// Acquires the free locks, with a single try for each. `None` if no lock is free.
+    /// Acquires the free locks, with a single try for each, and returns the guards by position.
+    /// Returns `None` if no lock is free.
     pub(crate) fn acquire_available(&self) -> Result<Option<RawGuards>, Error> {
         let mut partial = PartialAcquire::new(self, None);
         if let Some(plain) = PlainLocks::of(self.members)? {
@@ -137,8 +143,9 @@ impl MultiAcquire<'_> {
         Ok(Some(guards).filter(|guards| !guards.is_empty()))
     }
 
-    /// Acquires all locks but `first`, which is held, within `bound`. Returns the missing lock.
-    /// `plain` locks get a single try.
+    /// Acquires all locks but `first`, which is held, within `bound`, and adds the guards to
+    /// `partial`. `plain` locks get a single try. Returns the first missing lock, or `None` if all
+    /// locks are acquired.
     fn acquire_others(
         &self,
         partial: &mut PartialAcquire<'_>,
@@ -179,7 +186,8 @@ impl MultiAcquire<'_> {
         Ok(None)
     }
 
-    /// Acquires a member. The client of each member measures the wait by the client's own clock.
+    /// Acquires the member at `position`. Returns `None` if the wait ends without the lock. The
+    /// deadline of `wait` is converted to the clock of the member's client.
     pub(crate) fn acquire_member(
         &self,
         position: usize,
@@ -194,8 +202,8 @@ impl MultiAcquire<'_> {
         member.acquire(WaitSpec { deadline, ..wait })
     }
 
-    /// An error if the missing member has the key of another member under a second address of the
-    /// server: both can never be held together, however long the wait.
+    /// Returns an error if the member at `missing` has the key of another member under a second
+    /// address of the server: both can never be held together, however long the wait.
     fn check_servers(&self, missing: usize, wait: WaitSpec<'_>) -> Result<(), Error> {
         let missing = self.members.get(missing).ok_or_else(no_locks)?;
         let is_read = |member: &MemberLock| member.spec.kind == Kind::Read;
@@ -208,7 +216,8 @@ impl MultiAcquire<'_> {
         Err(Error::invalid_setting("multi_lock", reason))
     }
 
-    /// How long to wait while some locks are held: at first, and at most.
+    /// Returns the bound of the first round and the longest bound of a round, each at most half of
+    /// the shortest lease.
     fn bounds(&self) -> Result<(Duration, Duration), Error> {
         let mut half = Duration::MAX;
         for member in self.members {
@@ -217,8 +226,8 @@ impl MultiAcquire<'_> {
         Ok((SHORTEST_BOUND.min(half), LONGEST_BOUND.min(half)))
     }
 
-    /// The first member with the key of `position`: a write lock before a read lock, as a reader
-    /// cannot become a writer.
+    /// Returns the position of the first member with the key of the member at `position`: a write
+    /// lock before a read lock, as a reader cannot become a writer.
     fn first_of_its_key(&self, position: usize) -> usize {
         let Some(missing) = self.members.get(position) else {
             return position;
@@ -227,14 +236,14 @@ impl MultiAcquire<'_> {
         first.unwrap_or(position)
     }
 
-    /// The error of a cancelled acquire.
+    /// Returns the error of a cancelled acquire.
     pub(crate) fn cancelled_error(&self) -> Error {
         Error::Cancelled { name: shown(self.members) }
     }
 }
 
-/// The guards of a round. A drop releases all guards, by the deadline or within
-/// [`SHORTEST_RELEASE`], whichever is later.
+/// The guards acquired so far by a round. A drop releases all guards, by the deadline or within
+/// [`SHORTEST_RELEASE`], whichever is later; without a deadline, within the time of a call.
 pub(crate) struct PartialAcquire<'a> {
     guards: RawGuards,
     clock: &'a dyn Clock,
@@ -242,16 +251,19 @@ pub(crate) struct PartialAcquire<'a> {
 }
 
 impl<'a> PartialAcquire<'a> {
+    /// Returns a round of `acquire` without guards, to be released by `deadline`.
     fn new(acquire: &'a MultiAcquire<'_>, deadline: Option<Instant>) -> Self {
         Self { guards: RawGuards::new(), clock: &*acquire.clock, deadline }
     }
 
+    /// Adds the `guard` of the member at `position`.
     pub(crate) fn add(&mut self, position: usize, guard: RawGuard) {
         // Each position is acquired once, so nothing is replaced and released here.
         drop(self.guards.insert(position, guard));
     }
 
-    /// Returns the guards. If an early guard is lost by now, returns an error and releases all.
+    /// Returns the guards of a complete round. If a guard is lost by now, returns an error and
+    /// releases all guards.
     fn complete(mut self) -> Result<RawGuards, Error> {
         self.guards.values().try_for_each(RawGuard::check)?;
         Ok(mem::take(&mut self.guards))
@@ -266,7 +278,7 @@ impl Drop for PartialAcquire<'_> {
     }
 }
 
-/// The error for an empty list.
+/// Returns the error for an empty list of locks.
 pub(crate) fn no_locks() -> Error {
     Error::invalid_setting("multi_lock", "the list of locks is empty")
 }

@@ -17,10 +17,11 @@ const MAX_HELPERS: usize = 3;
 /// The number of batches that makes a further thread worth the start.
 const BATCHES_FOR_EACH: usize = 4;
 
-/// The unsent batches. `None` once [closed](Self::close).
+/// The batches to be sent; `None` once [closed](Self::close).
 pub(crate) struct BatchQueue<B>(Mutex<Option<VecDeque<B>>>);
 
 impl<B: Send> BatchQueue<B> {
+    /// Returns an open queue of `batches`.
     pub(crate) fn new(batches: impl IntoIterator<Item = B>) -> Self {
         Self(Mutex::new(Some(batches.into_iter().collect())))
     }
@@ -49,22 +50,24 @@ impl<B: Send> BatchQueue<B> {
         });
     }
 
-    /// Adds batches, unless the queue is closed.
+    /// Adds `batches` at the end of the queue, unless the queue is closed.
     pub(crate) fn push(&self, batches: impl IntoIterator<Item = B>) {
         if let Some(queue) = &mut *self.0.lock() {
             queue.extend(batches);
         }
     }
 
-    /// Drops the unsent batches. A batch in flight is not affected.
+    /// Closes the queue and drops the batches in the queue. A batch in flight is not affected.
     pub(crate) fn close(&self) {
         *self.0.lock() = None;
     }
 
+    /// Removes the first batch. Returns `None` if the queue is empty or closed.
     fn pop(&self) -> Option<B> {
         self.0.lock().as_mut()?.pop_front()
     }
 
+    /// Returns the number of batches in the queue, zero once closed.
     fn len(&self) -> usize {
         self.0.lock().as_ref().map_or(0, VecDeque::len)
     }

@@ -61,7 +61,8 @@ pub struct MultiGuard<T = ThisThread> {
 }
 
 impl<T> MultiGuard<T> {
-    /// If a lock is lost already, returns an error and releases all locks.
+    /// Returns the guard of all the locks of `guards`. If a lock is lost already, returns an error
+    /// and releases all locks.
     pub(crate) fn new(guards: RawGuards) -> Result<Self, Error> {
         let names: Vec<LockName> = guards.values().map(|guard| guard.lock_name().clone()).collect();
         let first = names.first().map(LockName::shown).unwrap_or_default();
@@ -79,6 +80,8 @@ impl<T> MultiGuard<T> {
         Ok(multi)
     }
 
+    /// Returns the signal of revocation requests for any of the locks; `None` in the child of a
+    /// fork. The first call subscribes the locks' clients to the requests.
     fn signal(&self) -> Option<&Arc<RevocationSignal>> {
         self.lost.revocation(|listener| self.held.hear_requests(listener))
     }

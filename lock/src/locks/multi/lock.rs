@@ -71,16 +71,16 @@ pub struct MultiLock<T = ThisThread> {
 /// The maximum number of names of a `lock_many`.
 const MAX_LOCKS: usize = 1_000_000;
 
-/// The longest pause between two rounds, unless set.
+/// The default of the longest pause between two rounds.
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
 impl MultiLock {
-    /// Combines `locks`: references to [`Lock`](crate::Lock)s of any kind.
+    /// Returns the multi-lock of `locks`, which are [`Lock`](crate::Lock)s of any kind.
     pub(crate) fn new(locks: &[&dyn AnyLock]) -> Self {
         Self::of(ordered(locks.iter().map(|lock| lock.as_member()).collect()))
     }
 
-    /// Combines the locks of `names`, created by `spec`.
+    /// Returns the multi-lock of `names`; `spec` creates the lock of a name.
     pub(crate) fn of_names<N: AsRef<str>>(names: &[N], spec: impl Fn(&str) -> LockSpec) -> Self {
         if names.len() > MAX_LOCKS {
             let reason = format!("{} names are more than {MAX_LOCKS}", names.len());
@@ -90,6 +90,8 @@ impl MultiLock {
         Self::of(ordered(names.iter().map(member).collect()))
     }
 
+    /// Returns the multi-lock of `members` with default pauses. If `members` is an error, every
+    /// acquire returns the error.
     fn of(members: Result<Arc<[MemberLock]>, Error>) -> Self {
         let backoff = Backoff::new(Duration::from_millis(1), LONGEST_PAUSE);
         Self { members, backoff, guards: PhantomData }
@@ -256,12 +258,13 @@ impl<T> MultiLock<T> {
         self.members.as_ref().is_ok_and(|members| members.iter().all(MemberLock::is_held))
     }
 
+    /// Returns the members, or the error of an invalid list of locks.
     fn members(&self) -> Result<&[MemberLock], Error> {
         self.members.as_deref().map_err(Clone::clone)
     }
 }
 
-/// The members, each changed, in the same order.
+/// Returns `members` in the same order, after `change` of each member.
 fn changed(
     members: Result<Arc<[MemberLock]>, Error>,
     change: impl FnMut(&mut MemberLock),
@@ -271,8 +274,8 @@ fn changed(
     Ok(members.into())
 }
 
-/// The locks in the acquire order of all clients, without duplicates. An error for an empty list,
-/// and for locks that exclude each other.
+/// Sorts `members` into the acquire order of all clients, and removes duplicates. Returns an error
+/// for an empty list, and for locks that exclude each other.
 fn ordered(mut members: Vec<MemberLock>) -> Result<Arc<[MemberLock]>, Error> {
     if members.is_empty() {
         return Err(no_locks());

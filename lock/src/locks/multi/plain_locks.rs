@@ -28,14 +28,15 @@ use crate::store::retry::RetryLimit;
 /// The maximum number of locks in a request. A server needs about 3 us for each lock.
 pub(crate) const MAX_BATCH: usize = 1000;
 
-/// Proof that all members are plain locks of this client, with the same holder and lease.
+/// Proof that the members of a multi-lock are plain locks of one client, with the same holder and
+/// lease, so batches may carry the members.
 pub(crate) struct PlainLocks {
     core: Arc<ClientCore>,
     holder: LocalHolder,
 }
 
 impl PlainLocks {
-    /// `None` if the members have to be acquired one at a time.
+    /// Returns the proof for `members`, or `None` if the members have to be acquired one at a time.
     pub(crate) fn of(members: &[MemberLock]) -> Result<Option<Self>, Error> {
         let [first, _, ..] = members else { return Ok(None) };
         if matches!(first.owner, Some(LocalHolder::Named(_))) {
@@ -59,8 +60,8 @@ impl PlainLocks {
     }
 
     /// Acquires the members at `positions`, with a single try for each, and adds the guards to
-    /// `partial`. Returns the positions of the busy locks. With `all_or_none`, a busy lock ends the
-    /// acquire.
+    /// `partial`. Returns the sorted positions of the busy locks. With `all_or_none`, a busy lock
+    /// ends the acquire; the guards acquired before stay in `partial`.
     pub(crate) fn acquire(
         &self,
         acquire: &MultiAcquire<'_>,
@@ -113,7 +114,7 @@ impl PlainLocks {
         result.map(|()| busy)
     }
 
-    /// Whether the holder has the lock, or the client has cached the lock.
+    /// Returns whether the holder has the lock at `position`, or the client has cached the lock.
     fn is_own(&self, acquire: &MultiAcquire<'_>, position: usize) -> bool {
         let name = acquire.members.get(position).and_then(|member| member.spec.name().ok());
         name.is_some_and(|name| {
@@ -127,15 +128,16 @@ struct BatchRequest<'a> {
     locks: &'a PlainLocks,
     acquire: &'a MultiAcquire<'a>,
     wait: WaitSpec<'a>,
-    /// Whether the acquire does not wait. A refusal explained by a release of this client is then
-    /// inconclusive.
+    /// Whether the acquire does not wait. Then a refusal is inconclusive while a release of this
+    /// client may explain the refusal.
     is_one_try: bool,
-    /// Releases begun before `mark` may explain a refusal.
+    /// The ledger's mark at the begin of the acquire. A release begun before may explain a refusal.
     mark: ReleaseNo,
+    /// Whether a busy lock ends the acquire of all locks.
     all_or_none: bool,
 }
 
-/// The locks of a request, by position.
+/// The positions of the locks in one request.
 #[derive(Clone)]
 struct Batch {
     positions: Vec<usize>,
@@ -143,7 +145,7 @@ struct Batch {
     is_asked_again: bool,
 }
 
-/// The result of a batch.
+/// The server's answer to a [`Batch`]: granted and busy locks, by position.
 #[derive(Default)]
 struct BatchAnswer {
     guards: Vec<(usize, RawGuard)>,
@@ -153,7 +155,7 @@ struct BatchAnswer {
 }
 
 impl BatchRequest<'_> {
-    /// An error if the acquire was cancelled or has timed out.
+    /// Returns an error if the acquire was cancelled or has timed out.
     fn check_time(&self) -> Result<(), Error> {
         let Self { locks, acquire, wait, .. } = self;
         if is_cancelled(wait.cancel) {
@@ -165,7 +167,10 @@ impl BatchRequest<'_> {
         Ok(())
     }
 
-    /// Sends a batch.
+    /// Sends the acquire of `batch` and returns the answer. If the server separates the slots of
+    /// the locks, splits the batch and acquires nothing. A lock refused to a single try is tried
+    /// again, in a further batch, once the releases of this client that may explain the refusal are
+    /// settled; if such a release stays unsettled, returns an error.
     fn send(&self, batch: Batch) -> Result<BatchAnswer, Error> {
         self.check_time()?;
         let Self { locks: PlainLocks { core, holder }, acquire, wait, all_or_none, .. } = *self;
@@ -208,8 +213,9 @@ impl BatchRequest<'_> {
         Ok(BatchAnswer { guards, busy, unsent })
     }
 
-    /// Waits for the releases of this client that may explain the refusals. Returns the positions
-    /// to try again, and the busy positions.
+    /// Waits for the releases of this client that may explain the refusals at `refused`. Returns
+    /// the positions to try again, and the busy positions. With `all_or_none`, all `positions` of
+    /// the batch are to be tried again if any is.
     fn after_own_releases(
         &self,
         positions: Vec<usize>,
@@ -233,14 +239,16 @@ impl BatchRequest<'_> {
         (again, busy)
     }
 
-    /// Whether a release of this client still explains a refusal.
+    /// Returns whether a release of this client, begun before the mark, still explains a refusal of
+    /// `member`.
     fn is_explained(&self, member: &MemberLock) -> bool {
         let releases = &self.locks.core.watchdog.releases;
         member.spec.name().is_ok_and(|name| releases.explain_refusal(&name, self.mark))
     }
 }
 
-/// Splits the positions into batches of a single slot each, ordered by slot and position.
+/// Splits `positions` into batches of a single slot and at most [`MAX_BATCH`] locks each, ordered
+/// by slot and position.
 fn in_batches(
     store: &Store,
     members: &[MemberLock],

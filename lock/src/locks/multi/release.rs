@@ -17,20 +17,21 @@ use crate::model::panics::drop_payload;
 use crate::model::sync::Mutex;
 use crate::store::retry::RetryLimit;
 
-/// How the guards are released.
+/// How many tries a release of several guards makes, and how long the release waits for answers.
 #[derive(Clone, Copy)]
 pub(crate) enum ReleaseMode<'a> {
     /// Each release waits for the answer, and is retried without an answer.
     Answered,
-    /// As the drop of a single guard.
+    /// Each release is sent as by the drop of a single guard, mostly without a wait for the answer.
+    /// A failed release is queued.
     OnDrop,
-    /// A single try for each guard, until this time of the clock at most. A failed release is
-    /// queued.
+    /// A single try for each guard, until this time of the clock at most; `None` means without a
+    /// time limit. A failed release is queued.
     Once(Option<(&'a dyn Clock, Instant)>),
 }
 
 impl ReleaseMode<'_> {
-    /// How long a request may take from now on.
+    /// Returns how long a request may take from now on; [`Duration::MAX`] without a limit.
     fn timeout(self) -> Duration {
         match self {
             Self::Once(Some((clock, end))) => end.saturating_duration_since(clock.now()),
@@ -38,6 +39,7 @@ impl ReleaseMode<'_> {
         }
     }
 
+    /// Releases `guard` in this mode, and returns the outcome.
     fn release(self, guard: RawGuard) -> Result<(), Error> {
         match self {
             Self::Answered => guard.release(),
@@ -46,7 +48,8 @@ impl ReleaseMode<'_> {
         }
     }
 
-    /// Releases a batch of plain locks.
+    /// Releases a batch of plain locks in one request, or lock by lock if the releases cannot share
+    /// a request. Returns the first error.
     fn release_batch(self, batch: Vec<GuardRelease>) -> Result<(), Error> {
         let batch = match ReleaseBatch::of(batch) {
             Ok(batch) => batch,
@@ -59,7 +62,8 @@ impl ReleaseMode<'_> {
         }
     }
 
-    /// Releases the batch lock by lock. After an unanswered release the rest is queued.
+    /// Sends `releases` one at a time, and returns the first error. After an unanswered release the
+    /// rest is queued.
     fn release_each(self, releases: Vec<GuardRelease>) -> Result<(), Error> {
         let (mut result, mut answers) = (Ok(()), true);
         for mut release in releases {
@@ -118,8 +122,9 @@ pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<()
     })
 }
 
-/// Releases the guards of a server. After an unanswered release the rest is queued, as each further
-/// release would wait for as long: a hanging server costs a single timeout.
+/// Releases the guards of one server, and returns the first error. After an unanswered release the
+/// rest is queued, as each further release would wait for as long: a hanging server costs a single
+/// timeout.
 fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(), Error> {
     let (plain, others): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(RawGuard::is_released_in_batch);
@@ -147,8 +152,9 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
     result
 }
 
-/// Ends the holds, and returns the releases in batches of a single slot each. The loss of a hold
-/// before is an error in `result`.
+/// Ends the holds of `guards` in this process, and returns the releases in batches of a single slot
+/// and at most [`MAX_BATCH`] locks each. Stores the first loss of a hold in `result`, unless
+/// `result` is an error already.
 fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<GuardRelease>> {
     let mut open: BTreeMap<u16, Vec<GuardRelease>> = BTreeMap::new();
     let mut full = Vec::new();

@@ -17,7 +17,7 @@ use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::store::retry::SHORTEST_CALL;
 
-/// A call to acquire the lock.
+/// One call to acquire a red lock, with the settings of the lock and the limit of the wait.
 pub(crate) struct RedAcquire<'a> {
     /// The quorum, whose threads belong to the current process.
     pub(crate) quorum: Quorum,
@@ -27,18 +27,21 @@ pub(crate) struct RedAcquire<'a> {
     pub(crate) wait: WaitSpec<'a>,
 }
 
-/// The end of an attempt.
+/// The outcome of one attempt at all servers.
 enum AttemptOutcome<T> {
+    /// A majority has granted the lock.
     Granted(RedGuard<T>),
     /// Other owners hold too many of the members.
     Busy,
-    /// Too many servers have failed.
+    /// Too many servers have failed, a lease ended before the majority was complete, or the upkeep
+    /// cannot start.
     Failed(Error),
 }
 
 impl RedAcquire<'_> {
-    /// Attempts until the lock is granted or the wait ends. Failures of too many servers are
-    /// retried for [`retry_timeout`](Quorum::retry_timeout). Returns `None` on timeout.
+    /// Repeats attempts until the lock is granted or the wait ends. Returns `None` if other owners
+    /// hold the lock at the end of the wait. Failures of too many servers are retried for
+    /// [`retry_timeout`](Quorum::retry_timeout), and returned afterwards.
     pub(crate) fn acquire<T>(&self) -> Result<Option<RedGuard<T>>, Error> {
         let retry_timeout = self.quorum.retry_timeout();
         let mut failing_since: Option<Instant> = None;
@@ -77,7 +80,9 @@ impl RedAcquire<'_> {
         }
     }
 
-    /// Asks every server once. Ends soon after the deadline.
+    /// Asks every server once, waits until a majority has granted the lock or cannot grant the lock
+    /// any more, and returns the outcome. Without a majority, releases the granted members. Ends
+    /// soon after the deadline. Returns an error only if the wait was cancelled.
     fn attempt<T>(&self) -> Result<AttemptOutcome<T>, Error> {
         let Quorum { members, size, shared } = &self.quorum;
         if is_cancelled(self.wait.cancel) {
@@ -110,6 +115,8 @@ impl RedAcquire<'_> {
             .map(|error| error.map_or(AttemptOutcome::Busy, AttemptOutcome::Failed))
     }
 
+    /// Parks the thread until `attempt` is decided, the wait is cancelled, or the server timeout,
+    /// counted from `start`, or the deadline of the wait is over.
     fn wait_until_decided(&self, attempt: &QuorumAttempt, parker: &Parker, start: Instant) {
         let (clock, cancel) = (self.quorum.shared.clock(), self.wait.cancel);
         // An attempt begun just before the deadline waits long enough for answers, to avoid an
@@ -122,8 +129,9 @@ impl RedAcquire<'_> {
         }
     }
 
-    /// Releases the granted members of an attempt without a majority. Returns the attempt's error,
-    /// or `None` if other owners hold too many members.
+    /// Releases the granted members of an attempt without a majority. Returns the attempt's
+    /// failure, or `None` if other owners hold too many members. After a cancelled wait returns
+    /// [`Error::Cancelled`].
     fn roll_back(&self, attempt: &QuorumAttempt) -> Result<Option<Error>, Error> {
         let Quorum { members, size, shared } = &self.quorum;
         let was_cancelled = !attempt.is_decided() && is_cancelled(self.wait.cancel);

@@ -8,7 +8,8 @@ use hashed_wheel::Clock;
 use crate::error::Error;
 use crate::model::sync::{Mutex, Parker, park};
 
-/// Shared by the asking thread and the sending threads.
+/// The results of one request to several servers. The sending threads record the results, and the
+/// asking thread waits for them.
 #[derive(Debug)]
 pub(crate) struct QuorumAnswers {
     /// The number of answers which may end the wait early.
@@ -17,6 +18,7 @@ pub(crate) struct QuorumAnswers {
     state: Mutex<AnswersState>,
 }
 
+/// The results so far, and the number of servers without a result.
 #[derive(Debug)]
 struct AnswersState {
     /// How many servers have not answered.
@@ -39,13 +41,15 @@ impl AnswersState {
 const GRACE: Duration = Duration::from_millis(1);
 
 impl QuorumAnswers {
-    /// Waits for answers of `servers` servers, of which `enough` may decide the outcome.
+    /// Returns an empty collection for the answers of `servers` servers, of which `enough` may
+    /// decide the outcome.
     pub(crate) fn new(servers: usize, enough: usize) -> Self {
         let state = AnswersState { unanswered: servers, results: Vec::with_capacity(servers) };
         Self { enough: enough.min(servers), parker: Parker::new(), state: Mutex::new(state) }
     }
 
-    /// Records the result of a server which has answered, or gets no request.
+    /// Records the `result` of a server that has answered, or gets no request. Wakes the waiting
+    /// thread once the outcome is decided.
     pub(crate) fn answered(&self, result: Result<(), Error>) {
         let mut state = self.state.lock();
         state.unanswered = state.unanswered.saturating_sub(1);
@@ -58,8 +62,9 @@ impl QuorumAnswers {
     }
 
     /// Waits for all answers, at most until `end`. Once the outcome is decided, the wait ends soon
-    /// after, as [`GRACE`] explains. Returns the results, and the number of servers without an
-    /// answer. The unanswered requests go on without the caller.
+    /// after, as [`GRACE`] explains; `start` is when the requests were sent. Returns the results,
+    /// and the number of servers without an answer. The unanswered requests go on without the
+    /// caller.
     pub(crate) fn wait(
         &self,
         clock: &dyn Clock,

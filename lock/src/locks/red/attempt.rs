@@ -40,6 +40,7 @@ pub(crate) struct QuorumAttempt {
     state: Mutex<AttemptState>,
 }
 
+/// The part of an attempt that changes with each request and answer.
 #[derive(Debug)]
 struct AttemptState {
     /// The acquiring thread sleeps on this parker until the attempt is decided. A manual clock may
@@ -51,6 +52,7 @@ struct AttemptState {
     sent: BTreeMap<usize, SentAcquire>,
     /// Dropped at the end of the attempt, which cancels waiting acquires.
     open: Option<Sender<()>>,
+    /// The errors of the servers that answered before the grant.
     errors: Vec<Error>,
 }
 
@@ -65,13 +67,15 @@ pub(crate) struct SentAcquire {
 }
 
 impl SentAcquire {
-    /// An acquire of the lock `name`, about to be sent.
+    /// Returns the record of an acquire of the lock `name`, about to be sent by the client `core`.
     pub(crate) fn new(core: &ClientCore, name: LockName) -> Self {
         let (releases, owner) = (Arc::clone(&core.watchdog.releases), core.id.next_owner());
         Self { releases, name, owner, release: None }
     }
 
-    /// Counts the acquire as a release from now on, because the attempt has ended.
+    /// Begins a release of the lock in the ledger, unless begun, because the attempt has ended.
+    /// While the server's answer is missing, this release explains a refusal of the next attempt.
+    /// The drop of the record cancels this release, as a late grant has a separate release.
     fn begin_release(&mut self) {
         let Self { releases, name, owner, release } = self;
         release.get_or_insert_with(|| {
@@ -90,7 +94,8 @@ impl Drop for SentAcquire {
 }
 
 impl QuorumAttempt {
-    /// An attempt at the lock `name` on `servers` servers, all of which will be asked.
+    /// Returns an attempt at the lock `name` on `servers` servers, all of which will be asked.
+    /// `parker` is the parker of the acquiring thread.
     pub(crate) fn new(
         name: String,
         servers: usize,
@@ -110,8 +115,8 @@ impl QuorumAttempt {
         Self { quorum_size, held, votes: Arc::clone(votes), cancel, state: Mutex::new(state) }
     }
 
-    /// The position of the member with the vote of the server `run_id`. Without such a member, the
-    /// member at `position` gets the vote.
+    /// Returns the position of the member with the vote of the server `run_id`. Without such a
+    /// member, the member at `position` gets the vote.
     pub(crate) fn voter(&self, position: usize, run_id: String) -> usize {
         let mut votes = self.votes.lock();
         // Remove the member's votes of earlier servers at the same address.
@@ -119,12 +124,15 @@ impl QuorumAttempt {
         *votes.entry(run_id).or_insert(position)
     }
 
-    /// Records a queued request as about to be sent.
+    /// Records that the acquire of the member at `position` is about to be sent, if there is an
+    /// `acquire`.
     pub(crate) fn sent(&self, position: usize, acquire: Option<SentAcquire>) {
         self.state.lock().sent.extend(acquire.map(|acquire| (position, acquire)));
     }
 
-    /// Records a server's answer. A guard arriving too late is released on the calling thread.
+    /// Records the answer of the server at `position`: a guard joins the granted members, an error
+    /// counts as a failure. Releases a guard that arrives too late on the calling thread. Wakes the
+    /// acquiring thread once the attempt is decided.
     pub(crate) fn answered(&self, position: usize, answer: Result<Option<RawGuard>, Error>) {
         let (late, error) = match answer {
             Ok(Some(guard)) => (self.held.join(position, guard), None),
@@ -158,21 +166,22 @@ impl QuorumAttempt {
         granted >= self.quorum_size || granted + unanswered < self.quorum_size
     }
 
-    /// Ends the wait for answers. Returns whether there is a majority; if so, members granted later
-    /// join.
+    /// Ends the wait for answers. Returns whether the members granted so far are a majority; if so,
+    /// members granted later join.
     pub(crate) fn grant(&self) -> bool {
         drop(self.state.lock().parker.take());
         self.held.grant()
     }
 
-    /// Marks a missing member as queried again. Returns `false` if the last request is unanswered.
+    /// Marks the missing member at `position` as unanswered, for another request. Returns `false`
+    /// if the last request to the member is unanswered.
     pub(crate) fn ask_again(&self, position: usize) -> bool {
         self.state.lock().unanswered.insert(position)
     }
 
     /// Ends the attempt. Returns the guards, for the caller to release, the errors, and the number
-    /// of missing answers which left the attempt undecided. A later guard is released by the thread
-    /// receiving the grant.
+    /// of unanswered requests if the attempt was undecided, else zero. A later guard is released by
+    /// the thread that receives the grant.
     pub(crate) fn close(&self) -> (RawGuards, Vec<Error>, usize) {
         let is_decided = self.is_decided();
         let guards = self.held.close();

@@ -72,16 +72,17 @@ pub struct RedGuard<T = ThisThread> {
     /// Requests missing members. `None` if no member is watched.
     upkeep: Option<PeriodicTimeout>,
     lost: LossSignal,
+    /// Whether the release has begun: a further release does nothing.
     released: bool,
     _tied: PhantomData<T>,
 }
 
-/// The hold of a guard, with all parameters of a request for a missing member.
+/// The hold of a guard: the granted attempt, and all parameters of a request for a missing member.
 #[derive(Debug)]
 pub(crate) struct RedHold {
     attempt: Arc<QuorumAttempt>,
     quorum: Quorum,
-    /// The holder of members without a named owner.
+    /// The holder of members without an owner of their own.
     caller: LocalHolder,
     server_timeout: Duration,
     /// When the attempt began.
@@ -89,6 +90,7 @@ pub(crate) struct RedHold {
 }
 
 impl RedHold {
+    /// Returns the hold of a granted `attempt`, begun at `since` by `caller`.
     pub(crate) fn new(
         attempt: Arc<QuorumAttempt>,
         quorum: Quorum,
@@ -99,17 +101,19 @@ impl RedHold {
         Self { attempt, quorum, caller, server_timeout, since }
     }
 
-    /// A client for counting panics.
+    /// Returns the first running client of the members, which counts panics of the upkeep.
     fn core(&self) -> Option<Arc<ClientCore>> {
         self.quorum.members.iter().find_map(|member| member.spec.core().ok())
     }
 
-    /// The interval between requests for missing members; `None` if no member is watched.
+    /// Returns the interval between requests for missing members: the shortest renewal interval of
+    /// the members, `None` if no member is watched.
     fn interval(&self) -> Option<Duration> {
         self.quorum.members.iter().filter_map(|member| member.spec.renewal_interval()).min()
     }
 
-    /// Starts the timer for missing members, if any member is watched.
+    /// Starts the timer for missing members, and returns the timer, or `None` if no member is
+    /// watched. The timer does not keep the hold alive.
     fn start_upkeep(self: &Arc<Self>) -> Result<Option<PeriodicTimeout>, Error> {
         let Some(interval) = self.interval() else { return Ok(None) };
         let hold = Arc::downgrade(self);
@@ -122,7 +126,7 @@ impl RedHold {
         self.quorum.shared.every(interval, ask_for_missing).map(Some)
     }
 
-    /// The same hold, whose members are watched when acquired again.
+    /// Returns the same hold with members that are watched when acquired again.
     fn watched(&self) -> Self {
         let mut quorum = self.quorum.clone();
         quorum.change(|member| member.spec.set_watched());
@@ -145,7 +149,9 @@ impl RedHold {
         self.classify(RENEW, results, unanswered)
     }
 
-    /// Derives the lock's result from the servers' answers.
+    /// Derives the lock's result from the servers' `results` and the number of `unanswered`
+    /// servers. Returns `Ok` if a majority has succeeded, an error with an unknown outcome if a
+    /// majority may have succeeded, else a loss.
     fn classify(
         &self,
         operation: &'static str,
@@ -174,8 +180,8 @@ impl RedHold {
         }
     }
 
-    /// If a majority is held, requests each missing watched member, unless the member's last
-    /// request is unanswered. Does not wait for answers.
+    /// Queues a request for each missing watched member if a majority is held, unless the member's
+    /// last request is unanswered. Does not wait for answers.
     fn ask_for_missing(&self) {
         let Quorum { members, shared, .. } = &self.quorum;
         for position in self.attempt.held.missing(members.len()) {
@@ -190,7 +196,8 @@ impl RedHold {
 }
 
 impl<T> RedGuard<T> {
-    /// Returns an error if the upkeep cannot start. The lock is released then.
+    /// Returns the guard of `hold`, and starts the upkeep. If the upkeep cannot start, releases the
+    /// lock and returns the error.
     pub(crate) fn new(hold: RedHold) -> Result<Self, Error> {
         let (lost, hold) = (LossSignal::new(), Arc::new(hold));
         let mut guard = Self { hold, upkeep: None, lost, released: false, _tied: PhantomData };
@@ -300,6 +307,8 @@ impl<T> RedGuard<T> {
         self.lost.channel(|listener| self.hold.attempt.held.add_listener(listener))
     }
 
+    /// Returns the signal of revocation requests for any member; `None` in the child of a fork. The
+    /// first call subscribes the members' clients to the requests.
     fn signal(&self) -> Option<&Arc<RevocationSignal>> {
         self.lost.revocation(|listener| self.hold.attempt.held.hear_requests(listener))
     }
@@ -350,7 +359,9 @@ impl<T> RedGuard<T> {
         self.release(false)
     }
 
-    /// Releases all members. With `on_drop`, does not wait for the answers.
+    /// Ends the upkeep and releases all members, unless released before. With `on_drop`, does not
+    /// wait for the answers. Returns the lock's loss, or the outcome of a majority of the releases.
+    /// In the child of a fork only returns the loss.
     fn release(&mut self, on_drop: bool) -> Result<(), Error> {
         if mem::replace(&mut self.released, true) {
             return Ok(());

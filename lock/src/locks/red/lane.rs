@@ -28,18 +28,21 @@ pub(crate) trait Request: Send + 'static {
     /// Drops the request, which reports the refusal.
     fn refuse(self, refusal: Refusal);
 
-    /// The client for counting a panic of the request.
+    /// Returns the client that counts a panic of the request, if known.
     fn core(&self) -> Option<Arc<ClientCore>>;
 }
 
 /// The reason for not sending a request.
 pub(crate) enum Refusal {
+    /// The lane has its maximum of queued requests.
     QueueFull,
+    /// All requests sent by the lane's threads are unanswered for longer than the caller waits.
     Stuck,
+    /// The lane has no thread, and the operating system refused a thread.
     NoThread(Reason),
 }
 
-/// The maximum number of threads sending at the same time. A distant server needs several threads.
+/// The maximum number of threads of a lane. A distant server needs several threads.
 const MAX_THREADS: usize = 4;
 
 /// A queue of requests, and the sending threads. The threads start when first needed, and end when
@@ -61,19 +64,23 @@ struct Queued<T> {
     sent_at: Option<Instant>,
 }
 
+/// The queue of a lane, and the state of the lane's threads.
 #[derive(Debug)]
 struct LaneState<T> {
     queue: VecDeque<Queued<T>>,
+    /// The number of started threads. A thread ends only when the lane is closed.
     threads: usize,
     /// The number of threads with a request.
     busy: usize,
     /// The times of sending of the unanswered requests, by request number.
     sent: BTreeMap<u64, Instant>,
+    /// The number of the request sent last.
     last_sent: u64,
     is_closed: bool,
 }
 
 impl<T: Request> Lane<T> {
+    /// Returns a lane without threads, for at most `max_queued` queued requests.
     pub(crate) fn new(clock: &Arc<dyn Clock>, max_queued: usize) -> Arc<Self> {
         let state = LaneState {
             queue: VecDeque::new(),
@@ -87,7 +94,8 @@ impl<T: Request> Lane<T> {
         Arc::new(Self { clock, max_queued, state, changed })
     }
 
-    /// Queues `request`, whose caller waits for `timeout`, or refuses the request.
+    /// Queues `request` at `now`, and starts a thread if needed. If the lane is full, has no
+    /// thread, or is stuck for a caller that waits for `timeout`, refuses the request instead.
     pub(crate) fn send(self: &Arc<Self>, request: T, now: Instant, timeout: Duration) {
         let mut state = self.state.lock();
         let refusal = if state.is_stuck(now, timeout) {
@@ -107,8 +115,9 @@ impl<T: Request> Lane<T> {
         self.changed.notify_one();
     }
 
-    /// Starts a thread for a further request if all threads are busy. If the system refuses the
-    /// thread, the running threads do the work. Returns an error if no thread runs.
+    /// Starts a thread for a further request if no thread is free and fewer than [`MAX_THREADS`]
+    /// run. If the operating system refuses the thread, the running threads do the work. Returns an
+    /// error if no thread runs.
     fn start_thread_if_needed(self: &Arc<Self>, state: &mut LaneState<T>) -> Result<(), Refusal> {
         if state.queue.len() < state.free() || state.threads == MAX_THREADS {
             return Ok(());
@@ -143,6 +152,8 @@ impl<T: Request> Lane<T> {
         }
     }
 
+    /// Removes the next request from the queue and counts the calling thread as busy. Waits while
+    /// the queue is empty. Returns `None` once the lane is closed and the queue is empty.
     fn next(&self) -> Option<Queued<T>> {
         let mut state = self.state.lock();
         loop {
@@ -157,7 +168,7 @@ impl<T: Request> Lane<T> {
         }
     }
 
-    /// Ends the threads as soon as the queued requests are sent.
+    /// Closes the lane: the threads end as soon as the queued requests are sent.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
@@ -165,23 +176,26 @@ impl<T: Request> Lane<T> {
 }
 
 impl<T> LaneState<T> {
-    /// How many threads are free for a request.
+    /// Returns how many threads have no request.
     fn free(&self) -> usize {
         self.threads - self.busy
     }
 
+    /// Records a request as sent at `now`, and returns the request's number.
     fn sent(&mut self, now: Instant) -> u64 {
         self.last_sent += 1;
         self.sent.insert(self.last_sent, now);
         self.last_sent
     }
 
+    /// Returns whether there are unanswered requests, and all were sent `timeout` or longer before
+    /// `now`.
     fn is_stuck(&self, now: Instant, timeout: Duration) -> bool {
         !self.sent.is_empty() && self.sent.values().all(|sent| *sent + timeout <= now)
     }
 }
 
-/// Runs `action` within [`catch_panic`]. The client counts a panic.
+/// Runs `action` within [`catch_panic`]. The client `core`, if any, counts a panic.
 pub(crate) fn catch_and_count(core: Option<&ClientCore>, action: impl FnOnce()) {
     if let (None, Some(core)) = (catch_panic(action), core) {
         core.watchdog.context.counters.panicked();

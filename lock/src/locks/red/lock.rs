@@ -146,6 +146,7 @@ impl<T> RedLock<T> {
         self.owned_by(&LocalHolder::named(owner))
     }
 
+    /// Returns the lock with `owner` as the owner of each member, and with sendable guards.
     fn owned_by(mut self, owner: &LocalHolder) -> RedLock<AnyThread> {
         self.change(|member| member.owner = Some(owner.clone()));
         let Self { quorum, server_timeout, backoff, .. } = self;
@@ -274,10 +275,12 @@ impl<T> RedLock<T> {
         })
     }
 
+    /// Returns the quorum, or the error of an invalid list of locks.
     fn quorum(&self) -> Result<&Quorum, Error> {
         self.quorum.as_ref().map_err(Clone::clone)
     }
 
+    /// Applies `change` to each member of a valid list of locks.
     fn change(&mut self, change: impl FnMut(&mut MemberLock)) {
         if let Ok(quorum) = &mut self.quorum {
             quorum.change(change);

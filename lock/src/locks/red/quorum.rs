@@ -8,6 +8,7 @@ use crate::locks::any_lock::MemberLock;
 use crate::locks::red::servers::RedServers;
 use crate::store::retry::RetryLimit;
 
+/// The members of a red lock, the number of members in a majority, and the threads for the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Quorum {
     pub(crate) members: Arc<[MemberLock]>,
@@ -16,11 +17,13 @@ pub(crate) struct Quorum {
     pub(crate) shared: Arc<RedServers>,
 }
 
-/// With two servers neither may fail: a multi-lock with twice the risk.
+/// The minimum number of servers of a red lock. A red lock on two servers would fail if either
+/// server fails.
 const MIN_SERVERS: usize = 3;
 
-/// The bounds of the default server timeout.
+/// The lower bound of the default server timeout.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(50);
+/// The upper bound of the default server timeout.
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The default server timeout is the lease divided by this.
@@ -30,6 +33,9 @@ const DEFAULT_LEASE_DIVISOR: u32 = 20;
 const MAX_LEASE_DIVISOR: u32 = 3;
 
 impl Quorum {
+    /// Returns the quorum of `members`, each of which makes a single attempt at a call from now on.
+    /// Returns [`Error::InvalidSetting`] for fewer than [`MIN_SERVERS`] members and for two members
+    /// on the same server, and the error of a client if no client runs.
     pub(crate) fn new(mut members: Vec<MemberLock>) -> Result<Self, Error> {
         if members.len() < MIN_SERVERS {
             let count = members.len();
@@ -52,19 +58,21 @@ impl Quorum {
         Ok(Self { size: members.len() / 2 + 1, members: members.into(), shared })
     }
 
+    /// Applies `change` to each member. Clones of the quorum, which share the threads, keep their
+    /// members.
     pub(crate) fn change(&mut self, change: impl FnMut(&mut MemberLock)) {
         let mut members = self.members.to_vec();
         members.iter_mut().for_each(change);
         self.members = members.into();
     }
 
-    /// The name in messages: the lock's name on the first server.
+    /// Returns the lock's name on the first server, for messages.
     pub(crate) fn name(&self) -> String {
         self.members.first().map(MemberLock::shown).unwrap_or_default()
     }
 
-    /// How long to wait for the servers: `timeout`, or a default derived from the lease. Returns
-    /// [`Error::InvalidSetting`] if `timeout` does not fit the lease.
+    /// Returns how long to wait for the servers: `timeout`, or a default derived from the shortest
+    /// lease of the members. Returns [`Error::InvalidSetting`] if `timeout` does not fit the lease.
     pub(crate) fn server_timeout(&self, timeout: Option<Duration>) -> Result<Duration, Error> {
         let mut lease = Duration::MAX;
         for member in &*self.members {
@@ -82,18 +90,20 @@ impl Quorum {
         Ok(timeout)
     }
 
-    /// How long failures of too many servers are retried: the longest retry timeout of the clients.
+    /// Returns how long failures of too many servers are retried: the longest retry timeout of the
+    /// running clients, zero without a running client.
     pub(crate) fn retry_timeout(&self) -> Duration {
         let timeouts = self.members.iter().filter_map(|member| member.retry_timeout().ok());
         timeouts.max().unwrap_or_default()
     }
 
-    /// The error for a cancelled caller.
+    /// Returns the error for a cancelled caller.
     pub(crate) fn cancelled_error(&self) -> Error {
         Error::Cancelled { name: self.name() }
     }
 }
 
+/// Returns the error for an invalid list of locks, with `reason`.
 fn invalid(reason: impl Into<Reason>) -> Error {
     Error::invalid_setting("red_lock", reason)
 }

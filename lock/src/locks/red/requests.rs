@@ -24,19 +24,22 @@ use crate::store::retry::RetryLimit;
 /// The word for a release in errors.
 pub(crate) const RELEASE: &str = "release";
 
-/// A request to one server for the member lock.
+/// A request to one server for the member lock at `position`. The drop records `answer` in the
+/// attempt.
 #[derive(Debug)]
 pub(crate) struct AcquireRequest {
     attempt: Arc<QuorumAttempt>,
     members: Arc<[MemberLock]>,
     holder: LocalHolder,
     position: usize,
-    /// The start of the granted attempt, for a request of a missing member.
+    /// The start of the granted attempt, for a request of a missing member; `None` for a request of
+    /// the attempt itself.
     held_since: Option<Instant>,
     answer: Result<Option<RawGuard>, Error>,
 }
 
-/// A release or an extension of a member lock's hold, for one server.
+/// A release or an extension of a member lock's hold, for one server. The drop records `result`
+/// among the answers of all servers.
 #[derive(Debug)]
 pub(crate) struct HoldRequest {
     task: HoldTask,
@@ -44,7 +47,7 @@ pub(crate) struct HoldRequest {
     result: Result<(), Error>,
 }
 
-/// A server's task for a hold.
+/// The part of a [`HoldRequest`] to be sent to the server: a release or an extension of a hold.
 #[derive(Debug)]
 pub(crate) enum HoldTask {
     /// A release. With `on_drop` nothing waits for the reply, as when a guard is dropped.
@@ -60,8 +63,8 @@ pub(crate) enum HoldTask {
 }
 
 impl AcquireRequest {
-    /// A request for the owner of the member at `position`, or for `caller` if the member has no
-    /// owner.
+    /// Returns a request for the owner of the member at `position`, or for `caller` if the member
+    /// has no owner. `held_since` is the start of the granted attempt, for a missing member.
     pub(crate) fn new(
         attempt: &Arc<QuorumAttempt>,
         members: &Arc<[MemberLock]>,
@@ -81,11 +84,14 @@ impl AcquireRequest {
         self.position
     }
 
+    /// Returns the member lock at the request's position.
     fn member(&self) -> Option<&MemberLock> {
         self.members.get(self.position)
     }
 
-    /// Asks the server for the lock, unless another member has the server's vote.
+    /// Asks the server for the lock `member`, in one try: as part of the attempt, or as a missing
+    /// member of the hold. Returns `None` if the lock is busy. If another member has the server's
+    /// vote, reports a warning and returns [`Error::InvalidSetting`].
     fn take(&self, member: &MemberLock, now: Instant) -> Result<Option<RawGuard>, Error> {
         let (core, name) = (member.spec.core()?, member.spec.name()?);
         if let Some(run_id) = core.run_id(&name, WaitSpec::ONE_TRY)? {
@@ -150,6 +156,8 @@ impl Drop for AcquireRequest {
 }
 
 impl HoldRequest {
+    /// Returns a request of `task`, whose result goes to `all`. Until the request is sent, the
+    /// result is [`Error::OutcomeUnknown`].
     pub(crate) fn new(task: HoldTask, all: &Arc<QuorumAnswers>) -> Self {
         let reason = "it was not sent in time".into();
         let result = Err(Error::OutcomeUnknown { operation: task.operation(), reason });
@@ -158,7 +166,7 @@ impl HoldRequest {
 }
 
 impl HoldTask {
-    /// The word for the task in errors.
+    /// Returns the word for the task in errors.
     pub(crate) fn operation(&self) -> &'static str {
         match self {
             Self::Release { .. } => RELEASE,

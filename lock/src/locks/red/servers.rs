@@ -18,6 +18,8 @@ use crate::model::fork::HomeProcess;
 use crate::model::sync::Mutex;
 use crate::model::{HashedWheelTimer, PeriodicTimeout};
 
+/// The state shared by the clones of a red lock: the lanes of each server, the votes, and the timer
+/// for missing members.
 #[derive(Debug)]
 pub(crate) struct RedServers {
     home: HomeProcess,
@@ -29,8 +31,8 @@ pub(crate) struct RedServers {
 }
 
 /// The lanes of one server. A lane is a queue of requests with its threads. Requests about holds
-/// have a separate lane: a refused acquire waits for
-/// the releases of the same client, so all threads of the acquire lane may wait for a release.
+/// have a separate lane: a refused acquire waits for the releases of the same client, so all
+/// threads of the acquire lane may wait for a release.
 #[derive(Debug)]
 struct ServerLanes {
     acquires: Arc<Lane<AcquireRequest>>,
@@ -47,13 +49,16 @@ const MAX_QUEUED_OF_HOLDS: usize = 4096;
 /// The resolution of the upkeep: the watchdog's, because the upkeep accompanies the renewals.
 const UPKEEP_TICK: Duration = Duration::from_millis(10);
 
-/// Each bucket costs memory, and there are few holds: at most one for each thread or owner.
+/// The number of buckets of the timer for missing members. Each bucket costs memory, and there are
+/// few holds: at most one for each thread or owner.
 const UPKEEP_BUCKETS: usize = 64;
 
 // The threads catch panics, and change state only under locks without poisoning.
 impl RefUnwindSafe for RedServers {}
 
 impl RedServers {
+    /// Returns lanes for `servers` servers, without threads yet, and no votes. `clock` is the clock
+    /// of the lanes and of the timer.
     pub(crate) fn new(servers: usize, clock: Arc<dyn Clock>) -> Self {
         let lanes = |_| ServerLanes {
             acquires: Lane::new(&clock, MAX_QUEUED_ACQUIRES),
@@ -73,8 +78,8 @@ impl RedServers {
         &*self.clock
     }
 
-    /// Sends an acquire, for a caller waiting for `timeout` from `now` on. If the lane is stuck or
-    /// full, the request reports the refusal at once.
+    /// Queues `request` in the lane of its server, for a caller that waits for `timeout` from `now`
+    /// on. If the lane is stuck or full, the request reports the refusal at once.
     pub(crate) fn acquire(&self, request: AcquireRequest, now: Instant, timeout: Duration) {
         // There are lanes for each member.
         if let Some(lanes) = self.lanes.get(request.position()) {
@@ -82,10 +87,10 @@ impl RedServers {
         }
     }
 
-    /// Releases on all servers, and waits for the answers: for `timeout`, and at most until `end`.
-    /// With `on_drop`, a release counts as answered once sent. Returns the results, and the number
-    /// of servers without an answer. If a release cannot be sent, the client's watchdog queues the
-    /// release.
+    /// Ends the holds of `guards` in this process, releases the locks on all servers, and waits for
+    /// the answers as [`ask`](Self::ask) does. With `on_drop`, a release counts as answered once
+    /// sent. Returns the results, and the number of servers without an answer. If a release cannot
+    /// be sent, the client's watchdog queues the release.
     pub(crate) fn release(
         &self,
         guards: RawGuards,
@@ -102,9 +107,10 @@ impl RedServers {
         self.ask(begun.collect(), enough, timeout, end)
     }
 
-    /// Sends `tasks` to the servers by position, and waits for the answers: for `timeout`, and at
-    /// most until `end`. Returns the results, and the number of servers without an answer. The
-    /// error of a task is returned among the results.
+    /// Queues each of `tasks` in the lane of the server at the task's position, and waits for the
+    /// answers: for `timeout`, at most until `end`, and not for all servers once `enough` answers
+    /// have decided the outcome. Returns the results, and the number of servers without an answer.
+    /// A task that is an error is returned among the results.
     pub(crate) fn ask(
         &self,
         tasks: Vec<(usize, Result<HoldTask, Error>)>,
@@ -149,6 +155,7 @@ impl RedServers {
         })
     }
 
+    /// Returns the timer for missing members, and creates the timer if there is none.
     fn upkeep(&self) -> Result<Arc<HashedWheelTimer>, BuildError> {
         if let Some(timer) = &*self.upkeep.lock() {
             return Ok(Arc::clone(timer));

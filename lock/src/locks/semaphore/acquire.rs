@@ -36,6 +36,7 @@ pub(crate) struct UndoOnDrop<'a> {
 }
 
 impl<'a> UndoOnDrop<'a> {
+    /// Returns a call for the semaphore `name` with a new request id. Nothing is sent yet.
     fn begin(core: &'a ClientCore, name: LockName) -> Self {
         let request = begin_request(core, &name);
         Self { core, name, request, traces: Traces::default(), is_open: true }
@@ -47,8 +48,8 @@ impl<'a> UndoOnDrop<'a> {
         self.traces.note_result(due, result);
     }
 
-    /// Hands the grant over to the caller: the drop undoes nothing. A copy arriving now finds the
-    /// grant, or a later call, and takes nothing.
+    /// Leaves the granted permits to the caller: the drop undoes nothing. A copy of the call
+    /// arriving now finds the grant, or a later call, and takes nothing.
     pub(crate) fn disarm(mut self) {
         (self.traces, self.is_open) = (Traces::default(), false);
     }
@@ -75,13 +76,14 @@ pub(crate) struct SemaphoreAcquire<'a> {
 }
 
 impl<'a> SemaphoreAcquire<'a> {
+    /// Returns an acquire of `permits` permits of the semaphore `name`. Nothing is sent yet.
     pub(crate) fn new(core: &'a ClientCore, name: LockName, permits: u32) -> Self {
         Self { core, name, permits, failed: None }
     }
 }
 
 impl<'a> Try for SemaphoreAcquire<'a> {
-    /// The caller must call [`disarm`](UndoOnDrop::disarm).
+    /// The granted call: the permits are the caller's only after [`disarm`](UndoOnDrop::disarm).
     type Grant = UndoOnDrop<'a>;
 
     fn ask(
@@ -123,7 +125,8 @@ pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
     Ok(answer.reply)
 }
 
-/// An acquire of permits with ids.
+/// An acquire of permits with ids. All attempts name the same ids, unless a refused attempt has to
+/// be rolled back.
 pub(crate) struct PermitAcquire<'a> {
     core: &'a Arc<ClientCore>,
     name: LockName,
@@ -134,6 +137,7 @@ pub(crate) struct PermitAcquire<'a> {
 }
 
 impl<'a> PermitAcquire<'a> {
+    /// Returns an acquire of `permits` permits with new ids, for `lease`. Nothing is sent yet.
     pub(crate) fn new(
         core: &'a Arc<ClientCore>,
         name: LockName,
@@ -209,7 +213,7 @@ impl Drop for PermitAcquire<'_> {
     }
 }
 
-/// The hint for other waiters when `left` permits remain.
+/// Returns the hint for other waiters after an answer: to try if `left` free permits remain.
 fn wake_hint(left: i64) -> WakeHint {
     if left > 0 { WakeHint::MayTry } else { WakeHint::Wait }
 }

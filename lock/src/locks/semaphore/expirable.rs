@@ -67,6 +67,7 @@ pub struct ExpirableSemaphore {
 const MAX_AT_ONCE: u32 = 1000;
 
 impl ExpirableSemaphore {
+    /// Returns the semaphore `named`, with permits that last until the release.
     pub(crate) fn new(named: NamedObject) -> Self {
         Self { named, lease: Ok(PermitLease::Endless) }
     }
@@ -351,10 +352,13 @@ impl ExpirableSemaphore {
         self.named.ask(|name, _| LeaseOf::new(&name, *id))
     }
 
+    /// Returns the numbers of free and taken permits, according to the server.
     fn count(&self) -> Result<PermitCounts, Error> {
         self.named.ask(|name, _| CountPermits::new(name))
     }
 
+    /// Gives back the permits `ids`, all or none, and returns the server's finding. Retains a
+    /// release of each permit in the ledger, to be sent again after a failover.
     fn release_ids(&self, ids: &[PermitId]) -> Result<Found, Error> {
         check_at_once(ids.len())?;
         let (core, name) = self.named.current()?;
@@ -379,6 +383,8 @@ impl ExpirableSemaphore {
         Ok(answer.reply.found)
     }
 
+    /// Acquires `permits` permits with the semaphore's lease, all or none. Returns `None` if the
+    /// wait ends without the permits.
     fn take(&self, permits: u32, wait: Wait<'_>) -> Result<Option<HeldPermits>, Error> {
         let (core, name) = self.named.current()?;
         let lease = self.lease.clone()?;
@@ -390,6 +396,7 @@ impl ExpirableSemaphore {
     }
 }
 
+/// Returns [`Error::InvalidCount`] unless `permits` is between 1 and [`MAX_AT_ONCE`].
 fn check_at_once(permits: usize) -> Result<(), Error> {
     let count = i128::try_from(permits).unwrap_or(i128::MAX);
     if (1..=i128::from(MAX_AT_ONCE)).contains(&count) {

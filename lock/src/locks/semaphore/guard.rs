@@ -59,7 +59,8 @@ pub struct SemaphoreGuard {
     name: LockName,
     /// Zero once the permits are given back or forgotten.
     permits: u32,
-    /// The release, once begun. If the clock panics, the renewal thread sends the release.
+    /// The number of the release in the ledger, once begun. If the clock panics, the renewal thread
+    /// sends the release.
     begun: Option<ReleaseNo>,
     granted_at: Instant,
 }
@@ -69,6 +70,7 @@ pub struct SemaphoreGuard {
 const RETRY_TIME: Duration = DEDUP_MARGIN.saturating_sub(GRACE).saturating_sub(MAX_PAUSE);
 
 impl SemaphoreGuard {
+    /// Returns the guard of `permits` permits, granted now.
     pub(crate) fn new(core: Arc<ClientCore>, name: LockName, permits: u32) -> Self {
         let granted_at = core.now();
         Self { core, name, permits, begun: None, granted_at }
@@ -129,6 +131,8 @@ impl SemaphoreGuard {
         self.permits = 0;
     }
 
+    /// Begins the release in the ledger, and returns the release's number and operation. Nothing is
+    /// sent yet.
     fn begin(&mut self) -> (ReleaseNo, ReleaseOp) {
         let core = &*self.core;
         let request = begin_request(core, &self.name);
@@ -141,6 +145,8 @@ impl SemaphoreGuard {
         (no, operation)
     }
 
+    /// Sends the begun release `no` within `timeout`, with retries up to `limit`, and settles the
+    /// release in the ledger. Returns the outcome.
     fn send(
         &self,
         no: ReleaseNo,
@@ -158,8 +164,8 @@ impl SemaphoreGuard {
         })
     }
 
-    /// Gives the permits back without waiting for the reply, unless the client's settings say so or
-    /// the release cannot be sent at once.
+    /// Gives the permits back. Waits for the reply only if `wait_on_drop` is set or the release
+    /// cannot be sent at once.
     fn release_on_drop(&mut self) -> Result<(), Error> {
         let (no, operation) = self.begin();
         let (core, name) = (&*self.core, &self.name);

@@ -40,12 +40,14 @@ use crate::watchdog::settle::NotReleased;
 pub(crate) enum PermitLease {
     /// No lease: the permits last until the release.
     Endless,
+    /// This lease, without renewal.
     Leased(Lease),
     /// The watchdog lease, with renewal.
     Watched,
 }
 
 impl PermitLease {
+    /// Returns the lease in a request of the client `core`, `None` without a lease.
     pub(crate) fn lease(self, core: &ClientCore) -> Option<Lease> {
         match self {
             Self::Endless => None,
@@ -55,7 +57,7 @@ impl PermitLease {
     }
 }
 
-/// Held permits, given back on drop.
+/// The held permits of one acquire, given back on drop in one request.
 pub(crate) struct HeldPermits {
     core: Arc<ClientCore>,
     name: LockName,
@@ -72,12 +74,14 @@ pub(crate) struct HeldPermits {
     token: OnceLock<u64>,
 }
 
-/// Progress of the release.
+/// How far the release of permits is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
+    /// No release has begun.
     Held,
     /// The release is in progress. If the clock panics, the renewal thread finishes the release.
     Releasing,
+    /// The permits are given back, or left taken.
     Done,
 }
 
@@ -93,7 +97,8 @@ enum Expiry {
 }
 
 impl Expiry {
-    /// The expiry of watched permits, granted to a request sent at `sent_at`.
+    /// Returns the expiry of watched permits with these `owners`, granted to a request sent at
+    /// `sent_at`, with a new hold for each permit. The watchdog does not know the holds yet.
     fn watched(
         core: &ClientCore,
         name: &LockName,
@@ -112,7 +117,8 @@ impl Expiry {
     }
 }
 
-/// The release, in one request, of permits already ended in this process.
+/// The request that releases permits already ended in this process, with the numbers of the
+/// releases in the ledger.
 struct EndedPermits {
     releases: Vec<ReleaseNo>,
     request: ReleaseOp,
@@ -124,8 +130,8 @@ struct EndedPermits {
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(24 * 3600);
 
 impl HeldPermits {
-    /// Permits granted to a request sent at `sent_at`. Late copies of the request may arrive until
-    /// `late_copy_deadline`.
+    /// Returns the permits of `owners`, granted to a request sent at `sent_at`. Late copies of the
+    /// request may arrive until `late_copy_deadline`. Registers watched permits with the watchdog.
     pub(crate) fn new(
         core: Arc<ClientCore>,
         name: LockName,
@@ -210,7 +216,8 @@ impl HeldPermits {
         }
     }
 
-    /// Makes the watchdog renew the permits from now on.
+    /// Gives the permits the watchdog lease, and makes the watchdog renew the permits from now on.
+    /// Does nothing for watched permits. Returns an error for permits without a lease.
     pub(crate) fn watch(&mut self) -> Result<(), Error> {
         self.check_home()?;
         let validity = match &self.expiry {
@@ -232,7 +239,9 @@ impl HeldPermits {
         Ok(())
     }
 
-    /// Asks the server for `lease` from now on. Returns the time at which the request was sent.
+    /// Asks the server for `lease` from now on, and moves the end of `validity`. Returns the time
+    /// at which the request was sent, or the loss if a permit has expired or is unknown to the
+    /// server.
     fn prolong(&self, validity: &Validity, lease: Lease) -> Result<Instant, Error> {
         let core = &*self.core;
         let expired = || self.lost_by(LostReason::Expired);
@@ -253,8 +262,8 @@ impl HeldPermits {
         is_valid.then_some(sent_at).ok_or_else(expired)
     }
 
-    /// The fencing token of all permits. At the first call the server draws the token, for the
-    /// first permit.
+    /// Returns the fencing token of all permits. At the first call the server draws the token, for
+    /// the first permit.
     pub(crate) fn draw_token(&self) -> Result<u64, Error> {
         self.check_home()?;
         if !self.is_valid() {
@@ -278,7 +287,8 @@ impl HeldPermits {
         }
     }
 
-    /// Registers the holds with the watchdog. If the clock panics, the drop gives the permits back.
+    /// Registers the holds of watched permits with the watchdog. If the clock panics, the drop
+    /// gives the permits back.
     fn begin_to_watch(&self, sent_at: Instant) {
         if let Expiry::Watched { holds, .. } = &self.expiry {
             for hold in holds {
@@ -288,7 +298,7 @@ impl HeldPermits {
         }
     }
 
-    /// A channel for the reason of the first loss; `None` unless the permits are watched.
+    /// Returns a channel for the reason of the first loss; `None` unless the permits are watched.
     pub(crate) fn lost(&self) -> Option<&Receiver<LostReason>> {
         let Expiry::Watched { holds, lost } = &self.expiry else {
             return None;
@@ -296,7 +306,7 @@ impl HeldPermits {
         Some(lost.channel(|listener| listen(holds, &listener)))
     }
 
-    /// A future of the first loss; `None` unless the permits are watched.
+    /// Returns a future of the first loss; `None` unless the permits are watched.
     pub(crate) fn lost_future(&self) -> Result<Option<LostFuture>, Error> {
         let Expiry::Watched { holds, lost } = &self.expiry else {
             return Ok(None);
@@ -330,8 +340,8 @@ impl HeldPermits {
         released
     }
 
-    /// Gives the permits back when the guard is dropped. Does not wait for the reply, unless the
-    /// client's settings say so or the release cannot be sent at once.
+    /// Gives the permits back when the guard is dropped. Waits for the reply only if `wait_on_drop`
+    /// is set or the release cannot be sent at once.
     fn release_on_drop(&mut self) -> Result<(), Error> {
         self.check_home()?;
         let (ended, first_loss) = self.end();
@@ -357,8 +367,8 @@ impl HeldPermits {
         Err(self.lost_by(LostReason::Forked))
     }
 
-    /// Ends the permits in this process, before the first byte is sent. Also returns the first
-    /// error of permits lost before.
+    /// Ends the permits in this process and begins their releases in the ledger, before the first
+    /// byte is sent. Returns the release to send, without permits lost before, and the first loss.
     fn end(&mut self) -> (EndedPermits, Result<(), Error>) {
         let (core, releases) = (&*self.core, &self.core.watchdog.releases);
         let (mut ended, mut ids) = (Vec::new(), Vec::new());
@@ -397,7 +407,8 @@ impl HeldPermits {
         (EndedPermits { releases: ended, request, valid_until }, first_loss)
     }
 
-    /// Gives the permits back in one request.
+    /// Sends the release `ended` within `timeout`, with retries up to `limit`, and settles the
+    /// releases in the ledger. Returns the outcome. Sends nothing if all permits were lost before.
     fn send(
         &self,
         ended: &EndedPermits,
@@ -422,7 +433,7 @@ impl HeldPermits {
         }
     }
 
-    /// Leaves a release cut short by a panic of the clock to the renewal thread.
+    /// Queues a release cut short by a panic of the clock, for the renewal thread to send.
     fn release_in_background(&self) {
         let watchdog = &self.core.watchdog;
         if let Expiry::Watched { holds, .. } = &self.expiry {
@@ -438,7 +449,8 @@ impl HeldPermits {
         }
     }
 
-    /// How long the permits may stay on the server without a release.
+    /// Returns how long the permits may stay on the server without a release: the lease of leased
+    /// permits, else [`LONGEST_RETRY`].
     fn longest(&self) -> Duration {
         match &self.expiry {
             Expiry::Leased(validity) => validity
@@ -448,6 +460,7 @@ impl HeldPermits {
         }
     }
 
+    /// Converts the finding that the permits were not released to an error.
     fn error(&self, not_released: NotReleased) -> Error {
         match not_released {
             NotReleased::Lost(reason) => self.lost_by(reason),
@@ -455,6 +468,7 @@ impl HeldPermits {
         }
     }
 
+    /// Returns the error for the loss of the permits with `reason`.
     fn lost_by(&self, reason: LostReason) -> Error {
         Error::Lost { name: self.name(), reason }
     }

@@ -50,6 +50,7 @@ pub struct CountDownLatch {
 }
 
 impl CountDownLatch {
+    /// Returns the latch `named`. Sends nothing.
     pub(crate) fn new(named: NamedObject) -> Self {
         Self { named }
     }
@@ -148,12 +149,14 @@ impl CountDownLatch {
         Ok(opened.is_some())
     }
 
+    /// Sends `change` of the count, and returns the server's answer: whether the change had an
+    /// effect.
     fn change(&self, change: Change) -> Result<bool, Error> {
         self.named.ask(|name, request| ChangeLatch::new(name, change, request))
     }
 }
 
-/// An attempt to find the latch open.
+/// Queries the count of a latch. Each waiter is granted the latch once there is no count.
 struct LatchTry<'a> {
     core: &'a ClientCore,
     name: &'a LockName,

@@ -229,7 +229,7 @@ impl<I> Permit<I> {
 }
 
 impl Permit {
-    /// The guard of the first permit in `held`; `None` without permits.
+    /// Returns the guard of the first permit in `held`; `None` without permits.
     pub(crate) fn new(held: HeldPermits) -> Option<Self> {
         let id = *held.ids().first()?;
         Some(Self { held, id })
@@ -265,6 +265,7 @@ impl Permit {
 }
 
 impl Permit<Vec<PermitId>> {
+    /// Returns the guard of all permits in `held`.
     pub(crate) fn many(held: HeldPermits) -> Self {
         let id = held.ids().to_vec();
         Self { held, id }

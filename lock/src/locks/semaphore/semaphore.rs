@@ -55,6 +55,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
+    /// Returns the semaphore `named`. Sends nothing.
     pub(crate) fn new(named: NamedObject) -> Self {
         Self { named }
     }
@@ -213,6 +214,8 @@ impl Semaphore {
         add_permits(&self.named, i64::from(change), false).map(|_| ())
     }
 
+    /// Adds `permits` free permits. Returns `false` if the semaphore does not exist and
+    /// `must_exist` is set.
     fn add(&self, permits: u32, must_exist: bool) -> Result<bool, Error> {
         add_permits(&self.named, i64::from(check_count(permits)?), must_exist)
     }
