@@ -65,25 +65,27 @@ pub struct Campaign {
     terms: Receiver<Term>,
 }
 
-/// The state shared by a campaign and the thread.
+/// The state shared by a campaign and the campaign's thread.
 struct CampaignShared {
     /// Dropping the sender ends the campaign.
     stop: Mutex<Option<Sender<()>>>,
+    /// The term of this candidate, until the term is ended or cleared.
     current: Mutex<Option<CurrentTerm>>,
     /// The thread of the campaign, once running.
     thread: OnceLock<ThreadId>,
+    /// Why the last try to lead has failed; `None` after a grant.
     error: Mutex<Option<Error>>,
     home: HomeProcess,
 }
 
-/// The current term of this candidate.
+/// The term in which this candidate leads, or has led until just now.
 struct CurrentTerm {
     state: Arc<TermState>,
     /// Closes when the term is dropped.
     dropped: Receiver<Infallible>,
 }
 
-/// The thread's own state.
+/// The state of a campaign's thread, which acquires the lock for each term.
 struct Candidate {
     shared: Arc<CampaignShared>,
     lock: Lock<OwnedGuard>,
@@ -98,13 +100,13 @@ struct Candidate {
 /// as often. Also the pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The callback for each term.
+/// The callback of a campaign, called with each term.
 pub(crate) type TermCallback = Box<dyn FnMut(&Term) + Send>;
 
 impl Campaign {
-    /// Starts a thread to campaign for `lock`. Each term is given to `callback`, or, without a
-    /// callback, to the caller of [`next_term`](Self::next_term). Returns [`Error::Thread`] if the
-    /// thread cannot be started.
+    /// Starts a thread that campaigns for `lock` and publishes `value` while this candidate leads.
+    /// Each term is given to `callback`, or, without a callback, to the caller of
+    /// [`next_term`](Self::next_term). Returns [`Error::Thread`] if the thread cannot be started.
     pub(crate) fn start(
         lock: Lock<OwnedGuard>,
         value: Option<Arc<str>>,
@@ -233,6 +235,8 @@ impl Drop for Campaign {
 }
 
 impl CampaignShared {
+    /// Cancels the wait of the thread, and releases the current term. Does nothing in the child of
+    /// a fork.
     fn stop(&self) {
         if !self.home.is_current() {
             // The locks, the channels and the term are the parent's.
@@ -243,11 +247,15 @@ impl CampaignShared {
         self.end_term();
     }
 
+    /// Closes the channel that stops the campaign: the thread begins no further term.
     fn stop_campaigning(&self) {
         let stop = self.stop.lock().take();
         drop(stop);
     }
 
+    /// Ends the campaign, asks the leader to end the work, and waits until the term is dropped, for
+    /// `timeout` at most. Returns `true` if this candidate leads no more. On the campaign's thread
+    /// returns `false` without a wait while there is a term.
     fn stop_and_wait(&self, timeout: Duration) -> bool {
         if !self.home.is_current() {
             return true;
@@ -268,6 +276,7 @@ impl CampaignShared {
         dropped.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
     }
 
+    /// Releases the current term, if any, whichever thread has the term.
     fn end_term(&self) {
         let term = self.current.lock().take();
         if let Some(term) = term {
@@ -277,6 +286,8 @@ impl CampaignShared {
 }
 
 impl Candidate {
+    /// Calls `callback` with each term until the campaign is over. Drops the term after each call,
+    /// and counts a panic of the callback.
     fn call_for_each_term(&self, mut callback: TermCallback) {
         while let Some((term, _)) = self.wait_for_term() {
             // Foreign code may panic: the term ends all the same.
@@ -291,6 +302,9 @@ impl Candidate {
         }
     }
 
+    /// Sends each term to `terms`, and waits until the term is dropped. Returns when the campaign
+    /// is over. `untaken` is the receiving end: a term that is lost or stopped before anybody takes
+    /// the term is dropped there.
     fn send_each_term(&self, terms: &Sender<Term>, untaken: &Receiver<Term>) {
         while let Some((term, end)) = self.wait_for_term() {
             let state = Arc::clone(term.state());
@@ -317,7 +331,8 @@ impl Candidate {
         }
     }
 
-    /// Campaigns until this candidate leads. `None` when the campaign is over.
+    /// Campaigns until this candidate leads, and returns the begun term and the term's end. Returns
+    /// `None` when the campaign is over. Stores each failure of a try for [`Campaign::error`].
     fn wait_for_term(&self) -> Option<(Term, TermEnd)> {
         loop {
             let wait = Wait::forever().or_cancelled(&self.stopped);
@@ -347,7 +362,8 @@ impl Candidate {
         }
     }
 
-    /// Clears an ended term, and pauses unless the term was lost. `false` if the campaign is over.
+    /// Clears the ended `term`, and pauses unless the term was lost. Returns `false` if the
+    /// campaign is over.
     fn end_of_term(&self, term: &TermState) -> bool {
         // The lead may be another candidate's by now.
         let ended = self.shared.current.lock().take();
@@ -355,11 +371,12 @@ impl Candidate {
         !self.is_stopped() && (term.is_lost() || self.pause())
     }
 
+    /// Returns whether the campaign is stopped.
     fn is_stopped(&self) -> bool {
         self.stopped.try_recv() == Err(TryRecvError::Disconnected)
     }
 
-    /// Pauses for [`PAUSE`]. `false` if the campaign was stopped meanwhile.
+    /// Pauses for [`PAUSE`]. Returns `false` if the campaign was stopped meanwhile.
     fn pause(&self) -> bool {
         let wait = WaitSpec { waits: true, deadline: None, cancel: Some(&self.stopped) };
         wait.pause(&*self.clock, PAUSE)

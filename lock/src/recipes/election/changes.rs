@@ -36,6 +36,7 @@ pub struct LeaderChanges {
 }
 
 impl LeaderChanges {
+    /// Queries the leader of `election`, and returns an observer that has seen this leader.
     pub(crate) fn new(election: LeaderElection) -> Result<Self, Error> {
         let leader = election.leader()?;
         Ok(Self { election, leader })
@@ -72,7 +73,8 @@ impl LeaderChanges {
     }
 }
 
-/// A try of the wait: queries whether the leader is another than `before`.
+/// Queries the leader, and is granted the leader once the owner, the term or the value differs from
+/// `before`.
 struct LeaderTry<'a> {
     election: &'a LeaderElection,
     before: Option<&'a Leader>,

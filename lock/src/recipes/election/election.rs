@@ -82,6 +82,7 @@ pub struct Leader {
 }
 
 impl LeaderElection {
+    /// Returns the election whose leader holds the fenced lock of `spec`.
     pub(crate) fn new(spec: LockSpec) -> Self {
         Self { spec, value: None }
     }
@@ -159,6 +160,8 @@ impl LeaderElection {
         self.start(Some(Box::new(lead)))
     }
 
+    /// Starts a campaign for a new candidate, with `callback` for the terms, if any. Returns an
+    /// error for an invalid name or value.
     fn start(&self, callback: Option<TermCallback>) -> Result<Campaign, Error> {
         self.lock_name()?;
         if let Some(value) = self.value.as_deref().filter(|value| value.len() > MAX_VALUE) {
@@ -173,8 +176,8 @@ impl LeaderElection {
         Campaign::start(lock.with_owner(&candidate), self.value.clone(), clock, callback)
     }
 
-    /// The name of the election's lock. Returns [`Error::InvalidName`] for a name wholly in braces:
-    /// two elections must not share the counter of terms.
+    /// Returns the name of the election's lock, or [`Error::InvalidName`] for a name wholly in
+    /// braces: two elections must not share the counter of terms.
     pub(crate) fn lock_name(&self) -> Result<LockName, Error> {
         self.spec.name()?.without_outer_braces()
     }
@@ -191,7 +194,7 @@ impl LeaderElection {
         self.leader_within(WaitSpec::ONE_TRY)
     }
 
-    /// As [`leader`](Self::leader), within the wait.
+    /// Returns the leader as [`leader`](Self::leader) does, within the limit of `wait`.
     pub(crate) fn leader_within(&self, wait: WaitSpec<'_>) -> Result<Option<Leader>, Error> {
         let reply = self.spec.call_within(&CurrentLeader::new(self.lock_name()?), wait)?;
         let Some(LeaderReply { owner, token }) = reply else { return Ok(None) };
@@ -202,7 +205,8 @@ impl LeaderElection {
         Ok(Some(Leader { owner, term: token, label, value }))
     }
 
-    /// A leader's value from the record of the leader's client.
+    /// Returns the value of the leader `owner` from the record of the leader's client. Returns
+    /// `None` without a value, and if the record cannot be read by this user.
     fn value_of(&self, owner: &str, wait: WaitSpec<'_>) -> Result<Option<String>, Error> {
         let Some(parsed) = OwnerText::parse(owner) else { return Ok(None) };
         let read = ReadValue { key: client_record_key(parsed.client), field: value_field(owner) };
@@ -224,11 +228,12 @@ impl LeaderElection {
         LeaderChanges::new(self.clone())
     }
 
+    /// Returns the running client.
     pub(crate) fn core(&self) -> Result<Arc<ClientCore>, Error> {
         self.spec.core()
     }
 
-    /// The name for `Debug` output, with the client's prefix.
+    /// Returns the name with the client's prefix, for `Debug` output.
     pub(super) fn shown_name(&self) -> String {
         self.spec.shown_name()
     }

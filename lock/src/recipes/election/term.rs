@@ -64,7 +64,8 @@ pub(crate) struct TermEnd {
     pub(crate) lost: Receiver<LostReason>,
 }
 
-/// Notifies the holder of the term, and the campaign.
+/// Passes the loss of a term's hold to the term and to the campaign, and a revocation request to
+/// the term.
 #[derive(Debug)]
 struct TermListener {
     losses: [Arc<LossSender>; 2],
@@ -82,7 +83,8 @@ impl HoldListener for TermListener {
 }
 
 impl Term {
-    /// Begins a term with this hold, and publishes the leader's `value`.
+    /// Begins a term with the hold of `guard`, publishes the leader's `value`, and subscribes to
+    /// revocation requests. Returns the term, and the term's end for the campaign.
     pub(crate) fn begin(guard: OwnedGuard, value: Option<&Arc<str>>) -> (Self, TermEnd) {
         let (of_term, lost) = LossSender::new();
         let (of_campaign, lost_too) = LossSender::new();
@@ -167,21 +169,22 @@ impl Term {
 }
 
 impl TermState {
+    /// Returns whether the hold of the term is held for certain. `false` in the child of a fork.
     pub(crate) fn is_leader(&self) -> bool {
         self.home.is_current() && self.view.is_held()
     }
 
-    /// Whether the hold was lost, and not released.
+    /// Returns whether the hold of the term was lost, and not released.
     pub(crate) fn is_lost(&self) -> bool {
         self.view.was_lost()
     }
 
-    /// Asks the leader to end the work.
+    /// Asks the leader to end the work, by the term's revocation signal, with `reason`.
     pub(crate) fn ask(&self, reason: &str) {
         self.revocation.on_revocation(&Revocation { reason: reason.to_owned() });
     }
 
-    /// Ends the term, as a drop of the guard does.
+    /// Ends the term and drops the guard, unless the term has ended.
     pub(crate) fn end(&self) {
         // An unacknowledged release is finished in the background.
         let _ended = self.end_by(|guard| {
@@ -190,6 +193,9 @@ impl TermState {
         });
     }
 
+    /// Ends the term by `release` of the guard, withdraws the leader's value, and closes the
+    /// revocation signal. Returns the result of `release`, or the loss if the term has ended
+    /// before.
     fn end_by(&self, release: impl FnOnce(OwnedGuard) -> Result<(), Error>) -> Result<(), Error> {
         if !self.home.is_current() {
             // The mutex is the parent's, and so is the hold.

@@ -69,11 +69,13 @@ pub struct Job {
     max_attempts: u32,
 }
 
-/// A week: longer than any late process asks for a missed slot.
+/// The default retention: a week, longer than any late process asks for a missed slot.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The default of the most attempts at a slot.
 const MAX_ATTEMPTS: u32 = 3;
 
 impl Job {
+    /// Returns the job `name` of the client `core`, with default settings.
     pub(crate) fn new(core: Arc<ClientCore>, prefix: &Prefix, name: &str) -> Self {
         let (name, retention) = (prefix.name(name), Lease::new(RETENTION));
         Self { core, name, retention, max_attempts: MAX_ATTEMPTS }
@@ -228,6 +230,10 @@ impl Job {
         Ok(records.rev().filter_map(|(fields, slot)| RunRecord::of(slot, fields?)).collect())
     }
 
+    /// Begins a run of `slot` for `holder`, unless the record says that the slot has run. While the
+    /// slot runs elsewhere, waits within the limit of `wait`. Returns the begun run, which holds
+    /// the slot's lock, or why there is none. After an error the attempt, if counted, is given back
+    /// in the background.
     fn begin_for<'a, T>(
         &self,
         slot: Cow<'a, str>,
@@ -289,8 +295,8 @@ impl Job {
         }
     }
 
-    /// The keys of a slot, all in the cluster slot of the job's name. Returns an error for an empty
-    /// slot or an invalid name.
+    /// Returns the keys of `slot`, all in the cluster slot of the job's name, or an error for an
+    /// empty slot or an invalid name.
     fn keys(&self, slot: &str) -> Result<JobKeys, Error> {
         let name = self.name.clone()?;
         if slot.is_empty() {
@@ -305,6 +311,7 @@ impl Job {
         })
     }
 
+    /// Returns the spec of the slot's lock: a plain lock that refuses nesting as contention.
     fn spec(&self, keys: &JobKeys) -> LockSpec {
         let (core, prefix) = (Arc::clone(&self.core), Prefix::new(""));
         let mut spec = LockSpec::new(core, Kind::Reentrant, prefix, keys.lock.as_str());
@@ -314,8 +321,8 @@ impl Job {
     }
 }
 
-/// Queues a request for the renewal thread to give an attempt back. The server may have counted the
-/// attempt, and the run does not start.
+/// Queues a request that gives the attempt of `begin` back. The server may have counted the
+/// attempt, and the run does not start. The renewal thread sends the request.
 fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<ServerTime>) {
     let BeginRun { keys: JobKeys { lock, record, .. }, owner, retention, .. } = begin.clone();
     let give_back = Arc::new(GiveBackAttempt { record, owner: owner.clone() });
@@ -325,7 +332,8 @@ fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<Ser
     core.watchdog.releases.queue_new(core.now(), release);
 }
 
-/// The error for a run whose lock is no longer on the server.
+/// Returns the loss of the lock of a run, according to `guard`; if the guard knows of no loss, the
+/// reason is that the server does not know the lock.
 pub(super) fn lost<T>(guard: &LockGuard<T>) -> Error {
     let deleted = || Error::Lost { name: guard.name(), reason: LostReason::Deleted };
     guard.check().err().unwrap_or_else(deleted)

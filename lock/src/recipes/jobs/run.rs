@@ -94,7 +94,8 @@ impl<T> JobRun<'_, T> {
         self.guard.lost()
     }
 
-    /// Records the slot as run if `is_done`, else this attempt as failed.
+    /// Records on the server that the slot has run if `is_done`, else that this attempt has failed.
+    /// Returns the loss of the lock if the server does not record the run.
     pub(super) fn write_result(&self, is_done: bool, exit_code: Option<i32>) -> Result<(), Error> {
         let (raw, JobRun { keys, retention, .. }) = (self.guard.raw(), self);
         let (keys, owner) = (keys.clone(), raw.hold_owner().clone());

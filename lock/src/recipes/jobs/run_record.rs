@@ -55,7 +55,8 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// `None` if no attempt counts, because the attempt was given back.
+    /// Converts the recorded `fields` of the latest run of `slot`. Returns `None` if no attempt
+    /// counts, because the attempt was given back.
     pub(crate) fn of(slot: String, fields: RunFields) -> Option<Self> {
         let time = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
         let state = match fields.success {
