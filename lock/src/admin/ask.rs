@@ -38,9 +38,10 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// The result for a lock without holders.
     pub(crate) const NOBODY: Self = Self { holders: 0, heard: 0 };
 
-    /// Counts a further client, and whether the client receives requests.
+    /// Counts a further client of a holder, which receives requests if `hears`.
     pub(crate) fn add(&mut self, hears: bool) {
         self.holders += 1;
         self.heard += usize::from(hears);
@@ -50,7 +51,9 @@ impl Asked {
 /// The maximum length of a reason, in bytes.
 const MAX_REASON: usize = 1000;
 
-/// Asks the client of each holder once.
+/// Sends a request with `reason` to the client of each holder of `name`, once for each client.
+/// Returns the number of clients, and how many of the clients receive requests. A kept hold gets no
+/// request.
 pub(crate) fn ask(core: &Arc<ClientCore>, name: &LockName, reason: &str) -> Result<Asked, Error> {
     if reason.len() > MAX_REASON {
         let reason = format!("{} bytes are more than {MAX_REASON}", reason.len());

@@ -24,8 +24,9 @@ use crate::store::retry::RetryLimit;
 /// The maximum number of records and locks read for a graph.
 const MOST: MostRead = MostRead { clients: 1_000, locks: 10_000 };
 
-/// Timeout for the clients to rewrite their records.
+/// How long the clients have to rewrite their records before the last reading.
 const FRESH_WITHIN: Duration = Duration::from_secs(1);
+/// The pause between two readings of the records.
 const BETWEEN_TWO_READINGS: Duration = Duration::from_millis(100);
 
 /// A wait graph, returned by [`Client::wait_graph`](crate::Client::wait_graph).
@@ -134,8 +135,8 @@ pub struct WaitCycle {
     pub description: String,
 }
 
-/// Reads the locks whose names match `pattern` and the records of all clients, and returns their
-/// wait graph.
+/// Reads the locks whose names match `pattern` and the records of all clients, up to [`MOST`], and
+/// returns their wait graph.
 pub(crate) fn wait_graph(core: &Arc<ClientCore>, pattern: &str) -> Result<WaitGraph, Error> {
     let core = core.running()?;
     let (mut locks, mut is_complete) = (Vec::new(), true);
@@ -161,8 +162,10 @@ pub(crate) fn wait_graph(core: &Arc<ClientCore>, pattern: &str) -> Result<WaitGr
     Ok(graph)
 }
 
-/// The wait graph of `locks`, among the clients of their holders, `clients`, and the clients for
-/// which these wait. A cycle counts if two readings show the cycle.
+/// Returns the wait graph of `locks`. Reads the records of the holders' clients and of `clients`,
+/// and then the records of the clients that hold the locks awaited in these records, and so on. A
+/// cycle counts if two readings show the cycle. Asks the clients in a cycle to rewrite their
+/// records.
 pub(crate) fn wait_graph_of(
     core: &Arc<ClientCore>,
     locks: Vec<LockStatus>,
@@ -241,7 +244,8 @@ pub(crate) fn wait_graph_of(
     Ok(WaitGraph { locks, waits, cycles, is_complete: !look.is_partial })
 }
 
-/// Converts a wait to the public type.
+/// Converts the wait `wait` of the reading `look` to the public type. `position` returns the place
+/// of a wait in the graph.
 fn waiter(
     look: &Look,
     wait: &LongWait,
@@ -260,6 +264,9 @@ fn waiter(
     }
 }
 
+/// Returns the edge from `wait` to `owner`, an owner of the awaited lock, with the waits of the
+/// owner's thread. If the thread is unknown, the edge has all waits of the owner's client, as
+/// possible waits.
 fn edge(
     look: &Look,
     wait: &LongWait,

@@ -26,14 +26,16 @@ use crate::store::retry::map_failure;
 #[derive(Debug)]
 #[must_use = "an iterator asks nothing until it is used"]
 pub struct Locks {
-    /// `None` at the end.
+    /// The client; `None` at the end of the iteration.
     core: Option<Arc<ClientCore>>,
     pages: KeyPages,
+    /// The keys of the last page that are not inspected yet.
     keys: VecDeque<String>,
+    /// The number of keys that the server's user may not read.
     unreadable: u64,
 }
 
-/// The keys on all servers which match a pattern, page by page.
+/// The keys that match a pattern, on all servers, page by page.
 #[derive(Debug)]
 pub(crate) struct KeyPages {
     /// The servers to query, the current server first.
@@ -56,14 +58,15 @@ const PARTS: [&str; 10] = [
     "wheellock_fence:",
 ];
 
-/// Part of the names of readers' keys.
+/// A part of the names of the keys of readers' timeouts, after the lock's name.
 const READER: &str = ":rwlock_timeout:";
 
 /// The first cursor of `SCAN`, and the cursor of the last reply.
 const START: &str = "0";
 
 impl Locks {
-    /// If `core` is not running, the first item is the error.
+    /// Returns an iterator over the locks whose keys match `pattern`. Sends nothing yet. If `core`
+    /// is not running, the first item is the error.
     pub(crate) fn new(core: Arc<ClientCore>, pattern: String) -> Self {
         let servers = core.running().map(|core| core.store.servers().into()).unwrap_or_default();
         let pages = KeyPages { servers, scan: Scan { cursor: START.to_owned(), pattern } };
@@ -79,13 +82,14 @@ impl Locks {
 }
 
 impl KeyPages {
+    /// Returns the keys of all servers that match `pattern`. Sends nothing yet.
     pub(crate) fn new(core: &ClientCore, pattern: String) -> Self {
         let servers = core.store.servers().into();
         Self { servers, scan: Scan { cursor: START.to_owned(), pattern } }
     }
 
-    /// The next page of keys of the current server; `None` at the end. An error ends the scan of
-    /// the current server.
+    /// Returns the next page of keys of the current server, which may be empty, or `None` after the
+    /// last server. An error ends the scan of the current server.
     pub(crate) fn next(&mut self, core: &ClientCore) -> Option<Result<Vec<String>, Error>> {
         let server = self.servers.front().copied()?;
         let answer = core.call_on_server(server, &self.scan);
@@ -108,7 +112,7 @@ impl KeyPages {
     }
 }
 
-/// The pattern as a name, for the message of an error.
+/// Returns `pattern` as a name, for the message of an error.
 fn pattern_as_name(pattern: &str) -> LockName {
     LockName::parse(pattern).unwrap_or_else(|_| LockName::any())
 }
@@ -147,7 +151,8 @@ impl Iterator for Locks {
     }
 }
 
-/// Whether a key is not a part of a lock of another name.
+/// Returns whether `key` may be a lock: not a part of a lock of another name, of a job, a client or
+/// a fence.
 fn is_whole(key: &str) -> bool {
     !PARTS.iter().any(|part| key.starts_with(part)) && !key.contains(READER)
 }

@@ -245,7 +245,7 @@ pub struct LockStatus {
 }
 
 impl LockStatus {
-    /// The channel whose messages report changes of the lock.
+    /// Returns the channel whose messages report changes of the lock `name`, by the lock's kind.
     fn channel(&self, name: &LockName) -> Arc<str> {
         match self.kind {
             Some(LockKind::ReadWrite) => name.read_write_channel(),
@@ -254,8 +254,8 @@ impl LockStatus {
         }
     }
 
-    /// Whether something has changed, not counting the passage of time. The number of waiters
-    /// elsewhere is not compared.
+    /// Returns whether this status differs from `before` in the kind, a holder, a count, a number,
+    /// the queue or the waiters here. Times and the number of waiters elsewhere are not compared.
     fn differs(&self, before: &Self) -> bool {
         let owners = |status: &Self| {
             let mut owners: Vec<_> = status
@@ -277,8 +277,8 @@ impl LockStatus {
     }
 }
 
-/// Waits until the status of `name` differs from `before`. `None` if the wait ends without a
-/// change.
+/// Waits until the status of `name` differs from `before`, and returns the new status. Returns
+/// `None` if the wait ends without a change.
 pub(crate) fn next_change(
     core: &Arc<ClientCore>,
     name: &LockName,
@@ -291,7 +291,7 @@ pub(crate) fn next_change(
     Ok(wait_for(core, request, &mut look)?.granted)
 }
 
-/// Succeeds when the status differs from an earlier status.
+/// Queries the status of a lock, and is granted the status once different from `before`.
 struct ChangeTry<'a> {
     core: &'a Arc<ClientCore>,
     name: &'a LockName,
@@ -317,12 +317,12 @@ impl Try for ChangeTry<'_> {
     }
 }
 
-/// Queries the status of `name`. [`Error::WrongType`] if the key contains no lock.
+/// Returns the status of `name`, or [`Error::WrongType`] if the key contains no lock.
 pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockStatus, Error> {
     status_within(core, name, WaitSpec::ONE_TRY)
 }
 
-/// As [`status_of`], within the wait.
+/// Returns the status of `name` as [`status_of`] does, within the limit of `wait`.
 pub(crate) fn status_within(
     core: &Arc<ClientCore>,
     name: &LockName,
@@ -359,7 +359,8 @@ pub(crate) fn status_within(
     Ok(LockStatus { name, kind, holders, holder_count, number, waiters })
 }
 
-/// The kind, and the value of a number. `None` if the key contains foreign data.
+/// Returns the kind of the lock, `None` for a free lock, and the value of a number. Returns `None`
+/// if the key contains foreign data.
 fn kind_of(inspected: &Inspected) -> Option<(Option<LockKind>, Option<i64>)> {
     let is_queued = !inspected.queue.is_empty();
     match &inspected.content {
@@ -381,7 +382,8 @@ fn kind_of(inspected: &Inspected) -> Option<(Option<LockKind>, Option<i64>)> {
     }
 }
 
-/// The waiters here and elsewhere.
+/// Counts the waiters for `name`: threads of this client, and waiters elsewhere by `queue` and by
+/// the `subscribers` of the lock's three channels.
 fn waiters(
     core: &ClientCore,
     name: &LockName,
@@ -408,15 +410,18 @@ fn waiters(
     }
 }
 
-/// The clients of a status. The record of each is read once.
+/// The records of the clients in a status. Each record is read once.
 struct Clients<'a> {
     core: &'a ClientCore,
     name: &'a LockName,
     wait: WaitSpec<'a>,
+    /// The records read so far, by client; `None` for a client without a readable record.
     known: BTreeMap<String, Option<ClientRecord>>,
 }
 
 impl Clients<'_> {
+    /// Returns the holder `owner` with the details of the client's record. `kept` is the suffix of
+    /// a kept hold, or empty.
     fn holder(
         &mut self,
         owner: &str,
@@ -441,14 +446,15 @@ impl Clients<'_> {
         })
     }
 
-    /// Whether a hold of a client with a cache may be idle in the cache. For this client's own
-    /// holds the answer is exact.
+    /// Returns whether a hold of a client with a cache may be idle in the cache. For this client's
+    /// own holds the answer is exact.
     fn may_be_cached(&self, owner: &str) -> bool {
         let own = self.core.holds.of_name(self.name);
         let own = own.iter().find(|hold| hold.owner.to_string() == owner);
         own.is_none_or(|hold| hold.is_cached())
     }
 
+    /// Returns the place of `owner` in the queue, with the details of the client's record.
     fn queued(&mut self, owner: String) -> Result<QueuedOwner, Error> {
         let parsed = OwnerText::parse(&owner);
         let record = self.record_of(parsed)?;
@@ -456,6 +462,9 @@ impl Clients<'_> {
         Ok(QueuedOwner { kind, label: record.map(|record| record.label), waits_for, owner })
     }
 
+    /// Returns the record of the client of `owner`, read from the server at the first call for the
+    /// client. Returns `None` for an owner of another library, without a readable record, and after
+    /// [`MOST_RECORDS`] clients.
     fn record_of(&mut self, owner: Option<OwnerText<'_>>) -> Result<Option<ClientRecord>, Error> {
         let Some(owner) = owner else { return Ok(None) };
         if let Some(record) = self.known.get(owner.client) {
@@ -479,8 +488,8 @@ impl Clients<'_> {
         Ok(record)
     }
 
-    /// The record of this client, built without the server, as the client need not have written the
-    /// record yet.
+    /// Returns the record of this client, built without the server, as the client need not have
+    /// written the record yet.
     fn own_record(&self) -> ClientRecord {
         let age = self.core.now().saturating_duration_since(self.core.id.started());
         ClientRecord {
@@ -494,6 +503,8 @@ impl Clients<'_> {
     }
 }
 
+/// Returns the library of `owner`, by the form of the text. `parsed` is the owner as an owner of
+/// this library.
 fn kind_of_holder(owner: &str, parsed: Option<OwnerText<'_>>) -> HolderKind {
     match parsed {
         Some(_) => HolderKind::Wheellock,
@@ -502,7 +513,8 @@ fn kind_of_holder(owner: &str, parsed: Option<OwnerText<'_>>) -> HolderKind {
     }
 }
 
-/// Time since the owner was drawn.
+/// Returns the time since the number of `owner` was drawn, according to the client's `record`.
+/// Returns `None` without a record or the time of the draw.
 fn since(owner: Option<OwnerText<'_>>, record: Option<&ClientRecord>) -> Option<Duration> {
     let (drawn, _) = owner?.drawn?;
     Some(record?.age.saturating_sub(drawn))
