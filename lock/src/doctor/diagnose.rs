@@ -17,7 +17,7 @@ use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 use crate::store::{Failure, ServerId, Store};
 
-/// Start of the names of scratch keys, after the client's prefix.
+/// The start of the names of the scratch keys, after the client's prefix.
 const SCRATCH: &str = "wheellock_doctor:";
 
 /// Two names without braces, in different slots.
@@ -27,14 +27,16 @@ const IN_TWO_SLOTS: [&str; 2] = ["wheellock_doctor:1", "wheellock_doctor:2"];
 const SETTINGS: [&str; 6] =
     ["maxmemory-policy", "save", "appendfsync", "timeout", "tcp-keepalive", "cluster-node-timeout"];
 
-/// Number of consecutive readings of the clock.
+/// The number of consecutive readings of the clock, of which the quickest counts.
 const READINGS: usize = 5;
 
-/// With more connections, the reply to `CLIENT LIST` may exceed the largest reply.
+/// The largest number of connections for which `CLIENT LIST` is sent. With more connections, the
+/// reply may exceed the largest reply.
 const MOST_CONNECTIONS: u64 = 1_500;
 
-/// Duration of the search for locks of Redisson, and the maximum number of inspected locks.
+/// The duration of the search for locks of Redisson.
 const LOOK_FOR: Duration = Duration::from_millis(300);
+/// The maximum number of locks inspected in the search for locks of Redisson.
 const MOST_LOCKS: usize = 200;
 
 impl Client {
@@ -159,6 +161,8 @@ impl Client {
         }
     }
 
+    /// Measures pairs of lock and unlock of the scratch lock `name`, and returns the check of the
+    /// times. An error of a pair is a failed check.
     fn latency(&self, name: &str, command_timeout: Duration) -> Check {
         match measure::pairs(self, name) {
             Ok(mut times) => rules::latency(&mut times, command_timeout),
@@ -169,6 +173,8 @@ impl Client {
         }
     }
 
+    /// Measures hand-overs of the scratch lock `name` to a second client, which exists during the
+    /// call, and returns the check of the times. An error is a failed check.
     fn hand_over(&self, core: &ClientCore, name: &str) -> Check {
         let rival = core.twin().map(|rival| Self::new(Arc::new(rival), self.prefix.clone()));
         match rival.and_then(|rival| measure::hand_overs(self, &rival, name)) {
@@ -180,7 +186,7 @@ impl Client {
         }
     }
 
-    /// Returns whether the server refuses keys of two slots; `None` if unknown.
+    /// Returns whether the server refuses keys of two slots in one script; `None` if unknown.
     fn separates_slots(&self, core: &ClientCore, server: ServerId) -> Option<bool> {
         let [one, other] = IN_TWO_SLOTS.map(|name| self.prefix.name(name).ok());
         let (one, other) = (one?, other?);
@@ -192,7 +198,8 @@ impl Client {
         }
     }
 
-    /// Checks for clients of Redisson, by the names of connections and the holders of locks.
+    /// Searches for clients of Redisson, by the names of connections and the holders of locks, and
+    /// returns the check with both numbers.
     ///
     /// Redisson up to 4.7 does not send the library's name to the server.
     fn redisson(&self, core: &ClientCore, servers: &[ServerId], facts: &[Facts]) -> Check {
@@ -235,11 +242,14 @@ impl Client {
     }
 }
 
-/// Sends commands to one server, once.
+/// Sends `commands` to one server, once, and returns a value or refusal for each command. Returns
+/// no values in memory.
 fn ask(core: &ClientCore, server: ServerId, commands: &[Vec<u8>]) -> Result<Vec<Value>, Failure> {
     ask_and(core, server, commands, false)
 }
 
+/// Sends `commands` as [`ask`] does. With `close`, closes the connection afterwards, for commands
+/// that leave the connection subscribed.
 fn ask_and(
     core: &ClientCore,
     server: ServerId,
@@ -250,10 +260,12 @@ fn ask_and(
     core.store.ask_server(server, commands, close, core.settings.command_timeout, generation)
 }
 
+/// Converts a failed query to the error of the diagnosis.
 fn failed(failure: Failure) -> Error {
     failure.into_error_without_name("diagnose")
 }
 
+/// Reads `INFO` and the [`SETTINGS`] of `server`. A refused command leaves the facts out.
 fn facts_of(core: &ClientCore, server: ServerId) -> Result<Facts, Error> {
     let mut commands = vec![Command::of(&["INFO"])];
     commands.extend(SETTINGS.map(|name| Command::of(&["CONFIG", "GET", name])));
@@ -267,7 +279,8 @@ fn facts_of(core: &ClientCore, server: ServerId) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Adds the permissions that the user lacks on `server` to `missing`.
+/// Sends the questions to `server`, and adds the permissions that the user lacks there to
+/// `missing`. Stores the user's name, if the server reports the name.
 fn ask_permissions(
     core: &ClientCore,
     server: ServerId,
@@ -306,6 +319,8 @@ fn ask_permissions(
     Ok(())
 }
 
+/// Returns the mechanism of failover known to the client. Behind sentinels, asks a sentinel for the
+/// time to detect a failure.
 fn failover_of(core: &ClientCore) -> Failover {
     match &*core.store {
         Store::Memory(_) => Failover::None,
@@ -318,6 +333,8 @@ fn failover_of(core: &ClientCore) -> Failover {
     }
 }
 
+/// Returns the check that describes the client's servers: a cluster, a master behind sentinels, or
+/// one address. `separates_slots` says whether the address refuses keys of two slots.
 fn topology(
     core: &ClientCore,
     failover: Failover,
@@ -347,12 +364,14 @@ fn topology(
 /// The server's time since the Unix epoch, and the instants of the query and the reply.
 type Reading = (Duration, Instant, Instant);
 
-/// Returns the quickest of [`READINGS`] readings, which is the most accurate.
+/// Reads the server's clock [`READINGS`] times and returns the quickest reading, which is the most
+/// accurate. Returns `None` if the first reading fails.
 fn read_clock(core: &ClientCore, server: ServerId) -> Option<Reading> {
     let readings = (0..READINGS).map_while(|_| read_clock_once(core, server));
     readings.min_by_key(|(_, asked, answered)| answered.saturating_duration_since(*asked))
 }
 
+/// Reads the server's clock with one `TIME`. Returns `None` if the server does not report the time.
 fn read_clock_once(core: &ClientCore, server: ServerId) -> Option<Reading> {
     let time = Command::of(&["TIME"]);
     let asked = now();
@@ -365,6 +384,8 @@ fn read_clock_once(core: &ClientCore, server: ServerId) -> Option<Reading> {
     Some((time, asked, answered))
 }
 
+/// Combines two readings to the elapsed times. Returns `None` if a reading is missing or the
+/// server's clock was set back.
 fn readings(first: Option<Reading>, second: Option<Reading>) -> Option<ClockReadings> {
     let ((one, asked, answered), (other, asked_again, answered_again)) = (first?, second?);
     Some(ClockReadings {
@@ -374,7 +395,8 @@ fn readings(first: Option<Reading>, second: Option<Reading>) -> Option<ClockRead
     })
 }
 
-/// Returns the number of connections with Redisson's name; 0 if the list would be too long.
+/// Returns the number of connections to `server` with Redisson's name; 0 if the list would be too
+/// long or is refused.
 fn named_connections(core: &ClientCore, server: ServerId, facts: &Facts) -> usize {
     let clients = facts.info("connected_clients").and_then(|number| number.parse::<u64>().ok());
     if clients.is_none_or(|clients| clients > MOST_CONNECTIONS) {
@@ -385,6 +407,8 @@ fn named_connections(core: &ClientCore, server: ServerId, facts: &Facts) -> usiz
     list.lines().filter(|line| says_redisson(line)).count()
 }
 
+/// Returns whether a line of `CLIENT LIST` has Redisson's name, as the name of the library or of
+/// the connection.
 fn says_redisson(connection: &str) -> bool {
     connection.split(' ').any(|field| {
         let named = field.strip_prefix("lib-name=").or_else(|| field.strip_prefix("name="));

@@ -118,6 +118,7 @@ impl Diagnosis {
         Self::of(vec![Check::new("connection", CheckState::Fail, error.to_string(), repair)])
     }
 
+    /// Returns the diagnosis of `checks`, in the worst of their states.
     pub(crate) fn of(checks: Vec<Check>) -> Self {
         let state = checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Ok);
         Self { state, checks }
@@ -125,6 +126,7 @@ impl Diagnosis {
 }
 
 impl Check {
+    /// Returns the check `name` with the finding `found`.
     pub(crate) fn new<R: Into<String>>(
         name: &'static str,
         state: CheckState,
@@ -134,10 +136,12 @@ impl Check {
         Self { name, state, found: found.into(), repair: repair.map(Into::into) }
     }
 
+    /// Returns a check that found nothing wrong.
     pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self::new(name, CheckState::Ok, found, None::<String>)
     }
 
+    /// Returns a check that found a danger or a delay.
     pub(crate) fn warn(
         name: &'static str,
         found: impl Into<String>,
@@ -146,6 +150,7 @@ impl Check {
         Self::new(name, CheckState::Warn, found, Some(repair))
     }
 
+    /// Returns a check that found a failure.
     pub(crate) fn fail(
         name: &'static str,
         found: impl Into<String>,
@@ -154,6 +159,7 @@ impl Check {
         Self::new(name, CheckState::Fail, found, Some(repair))
     }
 
+    /// Returns a check without a result, and the reason `why` as the finding.
     pub(crate) fn not_checked(name: &'static str, why: impl Into<String>) -> Self {
         Self::new(name, CheckState::NotChecked, why, None::<String>)
     }

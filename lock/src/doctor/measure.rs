@@ -12,37 +12,44 @@ use crate::locks::lock::Lock;
 use crate::model::panics::drop_payload;
 use crate::model::sync::{Parker, SystemClock, park, thread};
 
-/// Lease of the scratch lock, which frees the lock if this process ends while holding it.
+/// The lease of the scratch lock, which frees the lock if this process ends while holding the lock.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Duration of the measurement of pairs, and the maximum number of pairs.
+/// The duration of the measurement of pairs.
 const PAIRS_FOR: Duration = Duration::from_millis(300);
+/// The maximum number of measured pairs.
 const MOST_PAIRS: usize = 2_000;
 
-/// Duration of the measurement of hand-overs, and the maximum number of hand-overs.
+/// The duration of the measurement of hand-overs.
 const HAND_OVERS_FOR: Duration = Duration::from_millis(700);
+/// The maximum number of measured hand-overs.
 const MOST_HAND_OVERS: usize = 50;
 
-/// Timeout of each acquire. A waiter without a notification acquires within a second.
+/// The timeout of each acquire. A waiter without a notification acquires within a second.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Interval of checks for a waiter, and a pause in which the waiter's thread falls asleep.
+/// The interval at which the releasing thread checks whether there is a waiter.
 const LOOK: Duration = Duration::from_micros(100);
+/// The pause before a release, in which the waiter's thread falls asleep.
 const SETTLING: Duration = Duration::from_millis(1);
 
+/// Returns the time of the system's clock, whatever the client's clock.
 pub(super) fn now() -> Instant {
     SystemClock.now()
 }
 
+/// Pauses for `time` of the system's clock.
 fn pause(time: Duration) {
     park(&SystemClock, &Parker::new(), Some(now() + time), None);
 }
 
+/// Returns the scratch lock `name` of `client`, with the lease [`LEASE`].
 fn scratch(client: &Client, name: &str) -> Lock {
     client.lock(name).with_lease(LEASE)
 }
 
-/// Returns the durations of lock and unlock pairs, or the first error.
+/// Locks and unlocks the scratch lock `name` repeatedly. Returns the duration of each pair but the
+/// first, or the first error.
 pub(super) fn pairs(client: &Client, name: &str) -> Result<Vec<Duration>, Error> {
     let lock = scratch(client, name);
     let begun = now();
@@ -62,7 +69,9 @@ pub(super) fn pairs(client: &Client, name: &str) -> Result<Vec<Duration>, Error>
     Ok(times)
 }
 
-/// Returns the durations from just before a release until the waiter of `rival` has the lock.
+/// Releases the scratch lock `name` repeatedly while a thread with the client `rival` waits for the
+/// lock. Returns the durations from just before a release until the waiter has the lock, or the
+/// first error.
 pub(super) fn hand_overs(
     client: &Client,
     rival: &Client,
@@ -83,6 +92,9 @@ pub(super) fn hand_overs(
     times
 }
 
+/// Runs the releasing side of the hand-overs: acquires `lock`, sends to `begin`, waits until
+/// `rival` has a waiter, and releases. Receives the time of the waiter's grant from `acquired`.
+/// Returns the duration of each hand-over but the first.
 fn measure(
     lock: &Lock,
     rival: &Client,
@@ -115,7 +127,8 @@ fn measure(
     Ok(times)
 }
 
-/// Acquires `lock` once for each of `rounds`, and reports the time of the grant, or the error.
+/// Acquires and releases `lock` once for each of `rounds`, and sends the time of the grant, or the
+/// error, to `report`. Returns when either channel is closed.
 fn wait(lock: &Lock, rounds: &Receiver<()>, report: &Sender<Result<Instant, Error>>) {
     for () in rounds {
         let outcome = acquire(lock, PATIENCE).and_then(|guard| {
@@ -128,7 +141,8 @@ fn wait(lock: &Lock, rounds: &Receiver<()>, report: &Sender<Result<Instant, Erro
     }
 }
 
-/// Acquires `lock`. A timeout is an error: nobody else uses the name, so the lock was not released.
+/// Acquires `lock` within `patience`. A timeout is an error: nobody else uses the name, so the lock
+/// was not released.
 fn acquire(lock: &Lock, patience: Duration) -> Result<LockGuard, Error> {
     lock.try_lock_for(patience)?.ok_or_else(|| Error::Refused {
         operation: "acquire",

@@ -12,7 +12,7 @@ use crate::ops::value::Value;
 /// A script without an effect, which each client leaves in the server's cache on connecting.
 pub(crate) const NO_OPERATION: &str = "return 1";
 
-/// Purpose of a permission.
+/// The purpose for which a permission is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Required to acquire or release any lock.
@@ -23,10 +23,12 @@ pub(crate) enum Need {
     Other,
 }
 
-/// Where a permission is needed.
+/// The environment in which a permission is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
+    /// With any server.
     Everywhere,
+    /// In a cluster.
     Cluster,
     /// Behind sentinels, and where a grant waits for all connected replicas.
     Role,
@@ -38,7 +40,7 @@ enum Place {
     Sharded,
 }
 
-/// A command with its permission.
+/// A command that tests a permission, in a form without an effect.
 #[derive(Debug)]
 pub(crate) struct Probe {
     need: Need,
@@ -52,21 +54,25 @@ pub(crate) struct Probe {
 /// The value of the key `KEY`: neither a number nor a list.
 const TEXT: &str = "wheellock doctor";
 
-/// Time to live of `KEY`, in milliseconds.
+/// The time to live of `KEY`, in milliseconds.
 const LIFE: &str = "3000";
 
+/// Returns a probe, needed everywhere, of a permission to acquire or release any lock.
 const fn lock(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
     Probe { need: Need::Lock, place: Place::Everywhere, verb, arguments }
 }
 
+/// Returns a probe, needed everywhere, of a permission for speed or information.
 const fn comfort(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
     Probe { need: Need::Comfort, place: Place::Everywhere, verb, arguments }
 }
 
+/// Returns a probe, needed everywhere, of a permission for other kinds of locks or queries.
 const fn other(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
     Probe { need: Need::Other, place: Place::Everywhere, verb, arguments }
 }
 
+/// Returns a probe needed only at `place`.
 const fn at(place: Place, need: Need, verb: &'static str, words: &'static [&'static str]) -> Probe {
     Probe { need, place, verb, arguments: words }
 }
@@ -133,7 +139,7 @@ const LAST: &[Probe] = &[
     at(Place::Cluster, Need::Comfort, "sunsubscribe", &["CHANNEL"]),
 ];
 
-/// The parts of the client's environment on which permissions depend.
+/// The parts of the client's environment on which the needed permissions depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) sentinel: bool,
@@ -143,6 +149,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
+    /// Returns whether the environment is `place`.
     fn has(self, place: Place) -> bool {
         match place {
             Place::Everywhere => true,
@@ -189,6 +196,7 @@ impl Question {
         }
     }
 
+    /// Returns whether `reply` reports a missing permission.
     pub(crate) fn is_refused(&self, reply: &Value) -> bool {
         !self.missing(reply).is_empty()
     }
@@ -206,8 +214,9 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Builds the questions. Nobody else may use the name `scratch`; `names` is the pattern of
-    /// names which the user should be permitted.
+    /// Returns the questions about the permissions needed in the environment `setting`. Nobody else
+    /// may use the name `scratch`; `names` is the pattern of names which the user should be
+    /// permitted.
     pub(crate) fn new(scratch: &LockName, names: &str, setting: Setting) -> Self {
         let key = scratch.as_str();
         let none = format!("{key}:none");
@@ -283,13 +292,13 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// No missing permissions, for the user in the settings. The server may report a different
-    /// name.
+    /// Returns no missing permissions, for the user in the settings. The server may report a
+    /// different name.
     pub(crate) fn of_user(user: Option<String>) -> Self {
         Self { user, permissions: Vec::new() }
     }
 
-    /// Adds the permissions missing according to `replies`.
+    /// Adds the permissions that are missing according to `replies`, one for each of `questions`.
     pub(crate) fn learn(&mut self, questions: &[Question], replies: &[Value]) {
         for (question, reply) in questions.iter().zip(replies) {
             for permission in question.missing(reply) {
@@ -305,12 +314,15 @@ impl Missing {
         }
     }
 
+    /// Adds `permission` as missing, unless added before.
     fn add(&mut self, need: Need, permission: &str) {
         if !self.permissions.iter().any(|(_, known)| known == permission) {
             self.permissions.push((need, permission.to_owned()));
         }
     }
 
+    /// Returns the missing permissions with a need for which `is_meant` is true, in one line;
+    /// `None` if there are none.
     fn of(&self, is_meant: impl Fn(Need) -> bool) -> Option<String> {
         let mut meant: Vec<&str> = self
             .permissions
@@ -323,11 +335,13 @@ impl Missing {
         (!meant.is_empty()).then(|| meant.join(" "))
     }
 
+    /// Returns the command that grants `permissions` to the user.
     fn line(&self, permissions: &str) -> String {
         format!("ACL SETUSER {} {permissions}", self.user.as_deref().unwrap_or("USER"))
     }
 
-    /// Checks whether `Client::lock` works for the user.
+    /// Returns the check whether `Client::lock` works for the user, by the permissions missing so
+    /// far.
     pub(crate) fn check_lock(&self) -> Check {
         const NAME: &str = "permissions";
         let Some(all) = self.of(|need| need != Need::Other) else {
@@ -340,7 +354,7 @@ impl Missing {
         Check::new(NAME, state, format!("{}: {found}", self.who()), Some(self.line(&all)))
     }
 
-    /// Checks whether the remaining kinds of locks, status and list work for the user.
+    /// Returns the check whether the remaining kinds of locks, status and list work for the user.
     pub(crate) fn check_others(&self) -> Check {
         const NAME: &str = "permissions_other";
         match self.of(|need| need == Need::Other) {
@@ -353,6 +367,7 @@ impl Missing {
         }
     }
 
+    /// Returns the words for the user in a finding.
     fn who(&self) -> String {
         self.user.as_ref().map_or("this user".to_owned(), |user| format!("user {user}"))
     }

@@ -7,40 +7,43 @@ use crate::doctor::diagnosis::{Check, CheckState};
 use crate::error::truncated;
 use crate::ops::value::Value;
 
-/// The oldest supported version: it runs all scripts.
+/// The oldest supported version of Redis, major and minor: the oldest version that runs all
+/// scripts.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// Maximum lag of a replica in seconds, as in `min-replicas-max-lag 1`.
+/// The maximum lag of a replica in seconds, as in `min-replicas-max-lag 1`.
 const MOST_LAG: u64 = 1;
 
 /// Maximum difference between the clock rates of server and client, as `is_held` allows.
 const MOST_DRIFT: f64 = 0.01;
 
-/// Minimum number of sentinels to tolerate a failure.
+/// The minimum number of sentinels, of which one may fail.
 const FEWEST_SENTINELS: usize = 3;
 
-/// Minimum ratio of a lease to the time without a master.
+/// The minimum ratio of a lease to the time after which a failure of the master is detected.
 const LEASES: u32 = 3;
 
 /// Maximum hand-over time with notifications. Without them, waiters poll once a second.
 const WOKEN_WITHIN: Duration = Duration::from_millis(500);
 
-/// The reported facts of a server.
+/// The facts that a server reports about itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Empty if the server did not answer `INFO`.
+    /// The fields of `INFO`. Empty if the server did not answer `INFO`.
     info: BTreeMap<String, String>,
-    /// Empty if the server did not answer `CONFIG GET`.
+    /// The settings by `CONFIG GET`. Empty if the server did not answer `CONFIG GET`.
     config: BTreeMap<String, String>,
 }
 
 impl Facts {
+    /// Adds the fields of a reply to `INFO`. A refusal adds nothing.
     pub(crate) fn learn_info(&mut self, reply: &Value) {
         let Value::Text(text) = reply else { return };
         let fields = text.lines().filter_map(|line| line.trim_end().split_once(':'));
         self.info.extend(fields.map(|(name, value)| (name.to_owned(), truncated(value))));
     }
 
+    /// Adds the settings of a reply to `CONFIG GET`. A refusal adds nothing.
     pub(crate) fn learn_config(&mut self, reply: &Value) {
         let Value::Array(parts) = reply else { return };
         for pair in parts.chunks_exact(2) {
@@ -50,18 +53,22 @@ impl Facts {
         }
     }
 
+    /// Returns the field `name` of `INFO`, if reported.
     pub(crate) fn info(&self, name: &str) -> Option<&str> {
         self.info.get(name).map(String::as_str)
     }
 
+    /// Returns the setting `name`, if reported.
     fn config(&self, name: &str) -> Option<&str> {
         self.config.get(name).map(String::as_str)
     }
 
+    /// Returns the field `name` of `INFO` as a number.
     fn number(&self, name: &str) -> Option<u64> {
         self.info(name)?.parse().ok()
     }
 
+    /// Returns the setting `name` as a number of seconds.
     fn seconds(&self, name: &str) -> Option<Duration> {
         self.config(name)?.parse().ok().map(Duration::from_secs)
     }
@@ -95,6 +102,7 @@ pub(crate) fn has_sharded_channels(facts: &Facts) -> bool {
     facts.info("redis_version").and_then(major_and_minor).is_none_or(|version| version >= (7, 0))
 }
 
+/// Returns the first two numbers of `version`, such as 7 and 2 of `7.2.4`; `None` for another form.
 fn major_and_minor(version: &str) -> Option<(u64, u64)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
@@ -125,7 +133,8 @@ pub(crate) fn eviction(facts: &Facts) -> Check {
     }
 }
 
-/// Checks which locks a restart of the server loses.
+/// Checks which locks a restart of the server loses, and whether the last write to the disk has
+/// failed.
 pub(crate) fn persistence(facts: &Facts) -> Check {
     const NAME: &str = "persistence";
     let Some(appends) = facts.info("aof_enabled") else {
@@ -219,7 +228,7 @@ pub(crate) fn replicas(facts: &Facts, Replication { fails_over, acks }: Replicat
     Check::ok(NAME, format!("{found}; writes are refused without them"))
 }
 
-/// Whether a replica is online and within [`MOST_LAG`]. `replica` is a line such as
+/// Returns whether a replica is online and within [`MOST_LAG`]. `replica` is a line such as
 /// `ip=10.0.0.1,port=6379,state=online,offset=14,lag=0`.
 fn is_near(replica: &str) -> bool {
     let field = |name: &str| {
@@ -229,7 +238,7 @@ fn is_near(replica: &str) -> bool {
     field("state") == Some("online") && lag.is_none_or(|lag| lag <= MOST_LAG)
 }
 
-/// Mechanism of failover, and the time to detect a failure.
+/// The mechanism by which a replica becomes the master, and the time to detect a failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failover {
     /// The client knows of no failover.
@@ -240,7 +249,7 @@ pub(crate) enum Failover {
     Cluster,
 }
 
-/// Checks whether a watched lease outlasts a failover.
+/// Checks whether a watched `lease` outlasts a failover by the mechanism `by`.
 pub(crate) fn failover(facts: &Facts, by: Failover, lease: Duration) -> Check {
     const NAME: &str = "failover";
     let (setting, silence) = match by {
@@ -282,7 +291,8 @@ pub(crate) struct ClockReadings {
     pub(crate) longest: Duration,
 }
 
-/// Checks whether the rates of the server's clock and this machine's clock are equal.
+/// Checks whether the rates of the server's clock and this machine's clock are equal, within
+/// [`MOST_DRIFT`]. Without `readings` the check fails.
 pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
     const NAME: &str = "clock";
     let Some(ClockReadings { server, shortest, longest }) = readings else {
@@ -312,7 +322,7 @@ pub(crate) fn clock(readings: Option<ClockReadings>) -> Check {
     }
 }
 
-/// Checks the duration of a lock and its release.
+/// Checks the durations of pairs of lock and unlock against `command_timeout`. Sorts `times`.
 pub(crate) fn latency(times: &mut [Duration], command_timeout: Duration) -> Check {
     const NAME: &str = "latency";
     let (p50, p99) = (quantile(times, 50), quantile(times, 99));
@@ -326,7 +336,7 @@ pub(crate) fn latency(times: &mut [Duration], command_timeout: Duration) -> Chec
     Check::ok(NAME, found)
 }
 
-/// Checks the duration of a hand-over to a waiter of another client.
+/// Checks the durations of hand-overs to a waiter of another client. Sorts `times`.
 pub(crate) fn hand_over(times: &mut [Duration]) -> Check {
     const NAME: &str = "hand_over";
     let (p50, p99) = (quantile(times, 50), quantile(times, 99));
@@ -338,7 +348,7 @@ pub(crate) fn hand_over(times: &mut [Duration]) -> Check {
     Check::ok(NAME, found)
 }
 
-/// Returns the quantile at `percent` of `times`, which get sorted; zero if empty.
+/// Sorts `times`, and returns the quantile at `percent`; zero if empty.
 fn quantile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
     let last = times.len().saturating_sub(1);
@@ -371,9 +381,9 @@ pub(crate) fn idle(facts: &Facts, lease: Duration) -> Check {
     Check::ok(NAME, found)
 }
 
-/// Merges the checks of all servers to the worst check, which names the server.
+/// Returns the worst of the `checks` of all servers, with the address of the server in the finding.
 ///
-/// Names no server if all findings are equal. `None` without checks.
+/// The finding names no server if all findings are equal. Returns `None` without checks.
 pub(crate) fn merge(checks: Vec<(String, Check)>) -> Option<Check> {
     let servers = checks.len();
     let is_same = |(_, check): &(String, Check)| check.found == checks[0].1.found;
