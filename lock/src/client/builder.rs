@@ -94,6 +94,7 @@ pub struct ClientBuilder {
     prefix: String,
 }
 
+/// The server set last: memory, or the location of servers.
 #[derive(Clone, Debug)]
 enum Server {
     Memory(Memory),
@@ -682,6 +683,7 @@ impl ClientBuilder {
     }
 }
 
+/// Returns the error for credentials of sentinels without sentinels.
 fn no_sentinels() -> Error {
     Error::invalid_setting("sentinel_credentials", "there are no sentinels; call sentinels(..)")
 }

@@ -77,6 +77,7 @@ pub struct Client {
 }
 
 impl Client {
+    /// Returns a handle of the client `core`, which puts `prefix` in front of each name.
     pub(crate) fn new(core: Arc<ClientCore>, prefix: Prefix) -> Self {
         Self { core, prefix }
     }
@@ -284,10 +285,13 @@ impl Client {
         RedLock::new(&locks)
     }
 
+    /// Returns the spec of the lock `name` of this `kind`, with default settings and this client's
+    /// prefix.
     fn spec(&self, kind: Kind, name: &str) -> LockSpec {
         LockSpec::new(Arc::clone(&self.core), kind, self.prefix.clone(), name)
     }
 
+    /// Returns the semaphore or latch `name`, with this client's prefix.
     fn named(&self, name: &str) -> NamedObject {
         NamedObject::new(Arc::clone(&self.core), &self.prefix, name)
     }
@@ -460,10 +464,11 @@ impl Client {
     /// few hundred keys (`SCAN`), fewer if they are long, and each possible lock is one more round
     /// trip. No large value is read. So a server with many other keys takes long. A lock acquired
     /// or released meanwhile may be missing, and a lock may be returned twice. Keys which
-    /// [`status`](Self::status) does not recognize, and keys whose names no lock can have, are
-    /// left out. A plain number is listed: the number may be a semaphore. Keys that the server's user may not read are
-    /// left out and [counted](Locks::unreadable). In a cluster all masters are queried, in turn;
-    /// behind the [single address](crate::guide::managed) of a cluster, the server that answers.
+    /// [`status`](Self::status) does not recognize, and keys whose names no lock can have, are left
+    /// out. A plain number is listed: the number may be a semaphore. Keys that the server's user
+    /// may not read are left out and [counted](Locks::unreadable). In a cluster all masters are
+    /// queried, in turn; behind the [single address](crate::guide::managed) of a cluster, the
+    /// server that answers.
     ///
     /// Each item can fail as [`Lock::lock`] can; after an error the next item may be a lock.
     ///
