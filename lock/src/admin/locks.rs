@@ -145,7 +145,7 @@ impl Iterator for Locks {
                     return None;
                 }
                 Some(Err(error)) => return Some(Err(error)),
-                Some(Ok(keys)) => self.keys.extend(keys.into_iter().filter(|key| is_whole(key))),
+                Some(Ok(keys)) => self.keys.extend(keys.into_iter().filter(|key| may_be_lock(key))),
             }
         }
     }
@@ -153,7 +153,7 @@ impl Iterator for Locks {
 
 /// Returns whether `key` may be a lock: not a part of a lock of another name, of a job, a client or
 /// a fence.
-fn is_whole(key: &str) -> bool {
+fn may_be_lock(key: &str) -> bool {
     !PARTS.iter().any(|part| key.starts_with(part)) && !key.contains(READER)
 }
 

@@ -59,7 +59,11 @@ enum ThreadStage<'a> {
 }
 
 /// A wait ended only by a grant.
-fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitParameters<'a> {
+fn without_limit<'a>(
+    name: &'a LockName,
+    channel: &'a Arc<str>,
+    mode: WaitMode,
+) -> WaitParameters<'a> {
     let wait = WaitSpec { waits: true, deadline: None, cancel: None };
     let retries = RetryLimit::UntilAnswered;
     WaitParameters { name, channel, mode, wait, retries, recipient: None, named: None, need: None }

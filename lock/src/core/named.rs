@@ -81,7 +81,8 @@ pub(crate) fn wait_for_grant<T: Try>(
     let began = core.now();
     let wait = wait.begin(&*core.clock);
     let need = Some(Need::Any);
-    let request = WaitParameters { need, ..WaitParameters::new(name, channel, WaitMode::Shared, wait) };
+    let request =
+        WaitParameters { need, ..WaitParameters::new(name, channel, WaitMode::Shared, wait) };
     let waited = wait_for(core, request, attempt);
     let (counters, label) = (core.watchdog.context.counters.acquires(), MetricsLabel::NONE);
     if let Ok(Waited { granted: Some(_), was_refused }) = waited {

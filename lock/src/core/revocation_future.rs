@@ -19,7 +19,7 @@ use crate::model::fork::HomeProcess;
 /// [`MultiGuard`](crate::MultiGuard::revocation_future).
 ///
 /// The future needs no runtime. Its task is woken as the task of a
-/// [`LostFuture`](crate::LostFuture). A ready future stays ready. In the child of a fork the future
+/// [`LostFuture`]. A ready future stays ready. In the child of a fork the future
 /// is ready, with `None`.
 ///
 /// ```

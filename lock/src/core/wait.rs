@@ -289,8 +289,11 @@ impl Waiter<'_> {
                     match &self.parker {
                         Some(parker) => {
                             let ask_at = ask_at.filter(|_| !heard);
-                            let wake_at =
-                                wake_at.into_iter().chain(wait_until).chain(ask_at).chain(list_if_long);
+                            let wake_at = wake_at
+                                .into_iter()
+                                .chain(wait_until)
+                                .chain(ask_at)
+                                .chain(list_if_long);
                             let wake_at = wake_at.min();
                             park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
                         }

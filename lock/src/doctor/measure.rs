@@ -26,12 +26,12 @@ const HAND_OVERS_FOR: Duration = Duration::from_millis(700);
 const MOST_HAND_OVERS: usize = 50;
 
 /// The timeout of each acquire. A waiter without a notification acquires within a second.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The interval at which the releasing thread checks whether there is a waiter.
-const LOOK: Duration = Duration::from_micros(100);
+const CHECK_INTERVAL: Duration = Duration::from_micros(100);
 /// The pause before a release, in which the waiter's thread falls asleep.
-const SETTLING: Duration = Duration::from_millis(1);
+const PAUSE_BEFORE_RELEASE: Duration = Duration::from_millis(1);
 
 /// Returns the time of the system's clock, whatever the client's clock.
 pub(super) fn now() -> Instant {
@@ -56,7 +56,7 @@ pub(super) fn pairs(client: &Client, name: &str) -> Result<Vec<Duration>, Error>
     let mut times = Vec::new();
     for round in 0..=MOST_PAIRS {
         let sent = now();
-        acquire(&lock, PATIENCE)?.unlock()?;
+        acquire(&lock, ACQUIRE_TIMEOUT)?.unlock()?;
         let answered = now();
         // The first pair is not counted: it opens connections and loads scripts.
         if round > 0 {
@@ -104,17 +104,17 @@ fn measure(
     let start = now();
     let mut times = Vec::new();
     for round in 0..=MOST_HAND_OVERS {
-        let guard = acquire(lock, PATIENCE)?;
+        let guard = acquire(lock, ACQUIRE_TIMEOUT)?;
         // The waiter receives the message, or has ended with a report.
         begin.send(()).ok();
-        let deadline = now() + PATIENCE;
+        let deadline = now() + ACQUIRE_TIMEOUT;
         while rival.stats().waiters == 0 && acquired.is_empty() && now() < deadline {
-            pause(LOOK);
+            pause(CHECK_INTERVAL);
         }
-        pause(SETTLING);
+        pause(PAUSE_BEFORE_RELEASE);
         let released = now();
         guard.unlock()?;
-        // The outcome arrives within `PATIENCE` plus twice the command timeout.
+        // The outcome arrives within `ACQUIRE_TIMEOUT` plus twice the command timeout.
         let Ok(outcome) = acquired.recv() else { return Ok(times) };
         let time = outcome?.saturating_duration_since(released);
         if round > 0 {
@@ -131,7 +131,7 @@ fn measure(
 /// error, to `report`. Returns when either channel is closed.
 fn wait(lock: &Lock, rounds: &Receiver<()>, report: &Sender<Result<Instant, Error>>) {
     for () in rounds {
-        let outcome = acquire(lock, PATIENCE).and_then(|guard| {
+        let outcome = acquire(lock, ACQUIRE_TIMEOUT).and_then(|guard| {
             let acquired = now();
             guard.unlock().map(|()| acquired)
         });

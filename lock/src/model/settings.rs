@@ -65,7 +65,7 @@ pub enum OnDeadlock {
     /// [`Warning::Deadlock`](crate::Warning::Deadlock). The waits go on.
     Warn,
     /// As [`Warn`](Self::Warn). In addition, the wait which began last ends with
-    /// [`Error::Deadlock`](crate::Error::Deadlock). Only waits of clients with this setting end.
+    /// [`Error::Deadlock`]. Only waits of clients with this setting end.
     Fail,
     /// The client does not check for deadlocks, and its waits are invisible to other clients.
     Ignore,

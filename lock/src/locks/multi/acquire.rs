@@ -33,7 +33,7 @@ pub(crate) struct MultiAcquire<'a> {
 
 /// The bound of the first round: how long all further locks are waited for while some locks are
 /// held.
-const SHORTEST_BOUND: Duration = Duration::from_millis(100);
+const FIRST_BOUND: Duration = Duration::from_millis(100);
 
 /// The maximum number of plain locks to acquire in sequence after a refused batch. Contended locks
 /// are hardly ever free at the same instant: of four, a waiter for all at once had none after 30 s,
@@ -223,7 +223,7 @@ impl MultiAcquire<'_> {
         for member in self.members {
             half = half.min(member.spec.lease()? / 2);
         }
-        Ok((SHORTEST_BOUND.min(half), LONGEST_BOUND.min(half)))
+        Ok((FIRST_BOUND.min(half), LONGEST_BOUND.min(half)))
     }
 
     /// Returns the position of the first member with the key of the member at `position`: a write

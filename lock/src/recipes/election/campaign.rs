@@ -296,7 +296,7 @@ impl Candidate {
             }
             let state = Arc::clone(term.state());
             drop(term);
-            if !self.end_of_term(&state) {
+            if !self.clear_term(&state) {
                 return;
             }
         }
@@ -325,7 +325,7 @@ impl Candidate {
                     }
                 }
             }
-            if !self.end_of_term(&state) {
+            if !self.clear_term(&state) {
                 return;
             }
         }
@@ -364,7 +364,7 @@ impl Candidate {
 
     /// Clears the ended `term`, and pauses unless the term was lost. Returns `false` if the
     /// campaign is over.
-    fn end_of_term(&self, term: &TermState) -> bool {
+    fn clear_term(&self, term: &TermState) -> bool {
         // The lead may be another candidate's by now.
         let ended = self.shared.current.lock().take();
         drop(ended);
