@@ -193,8 +193,8 @@ pub(crate) fn late_release() -> Error {
     }
 }
 
-/// Makes the error of releases that were sent one by one in the background and not all answered in
-/// time.
+/// Returns the error of a call whose releases were sent in the background, and were not all answered
+/// in time.
 fn unsettled_release() -> Error {
     let reason = "the server has not answered for each lock in time".into();
     Error::OutcomeUnknown { operation: "release", reason }

@@ -58,10 +58,10 @@ const STEPS: u32 = 4;
 pub(crate) type Batch = Vec<DueRenewal>;
 
 /// The maximum number of full scripts in flight with a backlog.
-const BACKLOG_WINDOW: usize = 10;
+const BACKLOG_IN_FLIGHT: usize = 10;
 /// The maximum number of full scripts in flight without a backlog, so another client waits for one
 /// script at most.
-const WINDOW: usize = 1;
+const IN_FLIGHT: usize = 1;
 /// The number of full scripts in one pass beyond which the pass is a backlog. A pass of a hundred
 /// thousand holds has twenty.
 const BACKLOG: usize = 40;
@@ -70,7 +70,7 @@ const BACKLOG: usize = 40;
 const SCRIPT_COST: usize = 3;
 /// The maximum number of scripts in flight, however small. A server answers so many scripts within
 /// two milliseconds.
-const MAX_WINDOW: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 
 /// Returns whether `due` holds fill more than [`BACKLOG`] scripts of `keys` keys.
 pub(crate) fn is_backlog(due: usize, keys: usize) -> bool {
@@ -107,34 +107,34 @@ pub(crate) fn in_batches(store: &Store, due: Vec<DueRenewal>, keys: usize) -> Ve
 
 /// The maximum number of scripts of a pass in flight at a time, without and with a backlog.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SendWindow {
+pub(crate) struct InFlightLimit {
     size: usize,
     backlog_size: usize,
     is_backlog: bool,
 }
 
-impl SendWindow {
-    /// Makes a window without a backlog for scripts with these numbers of keys. A full script has
+impl InFlightLimit {
+    /// Makes a limit without a backlog for scripts with these numbers of keys. A full script has
     /// `keys`.
     pub(crate) fn new(sizes: impl ExactSizeIterator<Item = usize>, keys: usize) -> Self {
         let scripts = sizes.len();
         let cost: usize = sizes.map(|size| size + SCRIPT_COST).sum();
         // How many of the scripts cost as much as one full script.
         let for_one = ((keys + SCRIPT_COST) * scripts).checked_div(cost).unwrap_or(1).max(1);
-        let as_much_as = |full: usize| (full * for_one).min(MAX_WINDOW);
-        let (size, backlog_size) = (as_much_as(WINDOW), as_much_as(BACKLOG_WINDOW));
+        let as_much_as = |full: usize| (full * for_one).min(MAX_IN_FLIGHT);
+        let (size, backlog_size) = (as_much_as(IN_FLIGHT), as_much_as(BACKLOG_IN_FLIGHT));
         Self { size, backlog_size, is_backlog: false }
     }
 
-    /// Returns the time to send `scripts` if each full window waits for the replies to the previous
-    /// window.
+    /// Returns the time to send `scripts` if each group of `size` scripts waits for the replies to
+    /// the previous group.
     pub(crate) fn time_for(&self, scripts: usize, round_trip: Duration) -> Duration {
         let groups = scripts.div_ceil(self.size);
         round_trip.saturating_mul(u32::try_from(groups).unwrap_or(u32::MAX))
     }
 
-    /// Switches to the window for a backlog, for good.
-    pub(crate) fn widen(&mut self) {
+    /// Switches to the limit for a backlog, for good.
+    pub(crate) fn raise(&mut self) {
         self.is_backlog = true;
     }
 
@@ -204,12 +204,12 @@ mod tests {
     }
 
     fn windows(sizes: &[usize], keys: usize) -> [usize; 2] {
-        let mut window = SendWindow::new(sizes.iter().copied(), keys);
-        let normal = window.size();
-        assert_eq!(window.refill_at(), 0);
-        window.widen();
-        assert_eq!(window.refill_at(), window.size() / 2);
-        [normal, window.size()]
+        let mut limit = InFlightLimit::new(sizes.iter().copied(), keys);
+        let normal = limit.size();
+        assert_eq!(limit.refill_at(), 0);
+        limit.raise();
+        assert_eq!(limit.refill_at(), limit.size() / 2);
+        [normal, limit.size()]
     }
 
     #[test]
@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn thousands_of_scripts_take_under_250_ms_at_10_ms_latency() {
         let (scripts, round_trip) = (2500, Duration::from_millis(10));
-        let mut window = SendWindow::new(std::iter::repeat_n(1, scripts), 100);
-        window.widen();
-        let half = window.size() - window.refill_at();
+        let mut limit = InFlightLimit::new(std::iter::repeat_n(1, scripts), 100);
+        limit.raise();
+        let half = limit.size() - limit.refill_at();
         let waits = u32::try_from(scripts.div_ceil(half)).unwrap();
         assert!(round_trip * waits < Duration::from_millis(250), "{waits}");
     }

@@ -24,7 +24,7 @@ use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::ops::{Renew, Renewal, Renewals, Renewed};
 use crate::store::{Failure, HashSlot, PipelineRequest, PipelineSource};
-use crate::watchdog::batch::{Batch, DueRenewal, SendWindow, in_batches};
+use crate::watchdog::batch::{Batch, DueRenewal, InFlightLimit, in_batches};
 use crate::watchdog::clock_jump::{ClockJumps, Reading};
 use crate::watchdog::renewal_schedule::WindowQuota;
 use crate::watchdog::rtt::MeanRoundTrip;
@@ -79,7 +79,7 @@ pub(crate) struct RenewalPass<'a> {
     /// Whether some of the refused holds were tried alone.
     has_probed: bool,
     in_flight: usize,
-    window: SendWindow,
+    in_flight_limit: InFlightLimit,
     /// The number of scripts granted by the server.
     replies: usize,
     /// The code of the last refusal.
@@ -93,7 +93,7 @@ impl<'a> RenewalPass<'a> {
         watchdog: &'a Watchdog,
         state: &'a mut WorkerState,
         unsent: VecDeque<Batch>,
-        window: SendWindow,
+        in_flight_limit: InFlightLimit,
     ) -> Self {
         Self {
             watchdog,
@@ -102,7 +102,7 @@ impl<'a> RenewalPass<'a> {
             refused: Vec::new(),
             has_probed: false,
             in_flight: 0,
-            window,
+            in_flight_limit,
             replies: 0,
             refusal: None,
             is_over: false,
@@ -115,11 +115,11 @@ impl PipelineSource for RenewalPass<'_> {
     type Tag = RenewalScript;
 
     fn max_in_flight(&self) -> usize {
-        self.window.size()
+        self.in_flight_limit.size()
     }
 
     fn refill_at(&self) -> usize {
-        self.window.refill_at()
+        self.in_flight_limit.refill_at()
     }
 
     /// Returns the next script of holds still to be renewed. `None` if nothing is left, the pass is
@@ -182,7 +182,7 @@ impl RenewalPass<'_> {
     }
 
     /// Handles the reply to a script that the server ran: applies the answer for each hold, and
-    /// records the round trip and the server's clock. Widens the window after a slow reply.
+    /// records the round trip and the server's clock. Raises the limit after a slow reply.
     fn handle_grant(&mut self, script: &RenewalScript, reply: Renewals, responder: Responder) {
         let context = &self.watchdog.context;
         let sent_at = script.sent_at;
@@ -196,7 +196,7 @@ impl RenewalPass<'_> {
         self.state.refuses_all = false;
         if took > context.settings.tick {
             // Sending one group after another would take too long.
-            self.window.widen();
+            self.in_flight_limit.raise();
         }
         context.counters.round_trip(took);
         if responder == Responder::Own {
@@ -229,8 +229,8 @@ impl RenewalPass<'_> {
         let due = batch.into_iter().chain(self.unsent.drain(..).flatten()).collect();
         self.unsent = in_batches(&context.store, due, keys);
         // Many small scripts cost the server as much as a few full ones.
-        self.window = SendWindow::new(self.unsent.iter().map(Batch::len), keys);
-        self.window.widen();
+        self.in_flight_limit = InFlightLimit::new(self.unsent.iter().map(Batch::len), keys);
+        self.in_flight_limit.raise();
     }
 
     /// Handles a failed script: schedules another attempt for its holds, or leaves the batch to be

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
 use crate::model::sync::park;
-use crate::watchdog::batch::{Batch, SendWindow, in_batches, is_backlog, sort};
+use crate::watchdog::batch::{Batch, InFlightLimit, in_batches, is_backlog, sort};
 use crate::watchdog::clock_jump::ClockJumps;
 use crate::watchdog::dispatch::retain_own;
 use crate::watchdog::release_sender::{send_last_releases, send_queued_releases};
@@ -107,11 +107,11 @@ fn pass(
     let batches = in_batches(&context.store, due, keys);
     // A server runs everything received from one client before it serves the next client. So while
     // there is time, one script is in flight, and the commands of other clients run in between.
-    let mut window = SendWindow::new(batches.iter().map(Batch::len), keys);
-    if is_backlog || window.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
-        window.widen();
+    let mut limit = InFlightLimit::new(batches.iter().map(Batch::len), keys);
+    if is_backlog || limit.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
+        limit.raise();
     }
-    let mut pass = RenewalPass::new(watchdog, state, batches, window);
+    let mut pass = RenewalPass::new(watchdog, state, batches, limit);
     context.store.run_pipeline(worker.server, &mut pass);
     pass.retry_unsent();
     // The releases, the server itself, and the client's record there.

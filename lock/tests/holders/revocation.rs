@@ -91,7 +91,8 @@ on_all_stores! {
             assert!(matches!(ready, Poll::Ready(Some(revocation)) if revocation.reason == "now"));
         }
         guard.unlock().unwrap();
-        let guard = client.lock("a").lock().unwrap();
+        // Of another name: another request for the first lock may be on its way.
+        let guard = client.lock("d").lock().unwrap();
         let mut asked = pin!(guard.revocation_future().unwrap());
         assert!(asked.as_mut().poll(&mut context).is_pending());
         drop(guard);
