@@ -5,7 +5,6 @@
 
 use std::error::Error as _;
 use std::io;
-use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -17,7 +16,9 @@ use crate::common::{
 };
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, LostReason, ManualClock, Wait};
-use wheellock_fixture::{Aim, Fault, Proxy, RawConnection, SeenCommand, Server, wait_until};
+use wheellock_fixture::{
+    Aim, Fault, Proxy, RawConnection, ReservedPort, SeenCommand, Server, wait_until,
+};
 
 /// The command timeout of clients that lose one attempt and need the next, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -243,9 +244,8 @@ fn hold_with_failing_renewals_is_lost_before_a_rival_acquires() {
 
 #[test]
 fn where_nothing_listens_connecting_is_refused_at_once() {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let port = ReservedPort::new().unwrap();
+    let address = port.address();
     let (result, took) = timed(|| Client::connect(&format!("redis://{address}/")));
     let error = result.unwrap_err();
     assert!(
@@ -262,10 +262,8 @@ fn the_io_error_behind_an_error_is_its_source() {
         let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
         source.map(io::Error::kind)
     };
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let refused = Client::connect(&format!("redis://{address}/")).unwrap_err();
+    let port = ReservedPort::new().unwrap();
+    let refused = Client::connect(&format!("redis://{}/", port.address())).unwrap_err();
     assert_eq!(kind(&refused), Some(io::ErrorKind::ConnectionRefused), "{refused:?}");
     assert_eq!(kind(&refused.clone()), kind(&refused));
     assert_eq!(refused.clone(), refused);

@@ -4,15 +4,18 @@ use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
+use wheellock_fixture::ReservedPort;
 
 use crate::common::fake::{array, request};
 
-/// Listens until it is dropped.
+/// Listens until it is stopped or dropped.
 pub(crate) struct FakeSentinel {
-    address: SocketAddr,
+    // Nothing else listens on the port of a stopped sentinel.
+    port: ReservedPort,
+    accepting: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
 
@@ -33,8 +36,8 @@ struct Shared {
 impl FakeSentinel {
     /// It reports the master there, with this epoch; or that it knows none.
     pub(crate) fn start(says: Option<(SocketAddr, u64)>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = ReservedPort::new().unwrap();
+        let listener = TcpListener::bind(port.address()).unwrap();
         let shared = Arc::new(Shared { says: Mutex::new(says), ..Shared::default() });
         let own = Arc::clone(&shared);
         let accept = move || {
@@ -53,12 +56,21 @@ impl FakeSentinel {
                 thread::Builder::new().spawn(serve).unwrap();
             }
         };
-        thread::Builder::new().spawn(accept).unwrap();
-        Self { address, shared }
+        let accepting = thread::Builder::new().spawn(accept).unwrap();
+        Self { port, accepting: Some(accepting), shared }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
+    }
+
+    /// Refuses connections from now on. Open connections stay open.
+    pub(crate) fn stop(&mut self) {
+        let Some(accepting) = self.accepting.take() else { return };
+        self.shared.over.store(true, Ordering::SeqCst);
+        // The thread waits in `accept`.
+        drop(TcpStream::connect(self.address()));
+        accepting.join().unwrap();
     }
 
     pub(crate) fn says(&self, master: SocketAddr, epoch: u64) {
@@ -121,8 +133,7 @@ impl FakeSentinel {
 
 impl Drop for FakeSentinel {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::SeqCst);
-        drop(TcpStream::connect(self.address));
+        self.stop();
     }
 }
 

@@ -10,7 +10,7 @@ mod switch;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use common::user::{behind, known_to};
 use common::{LIMIT, SLACK, TIMEOUT, built, pause, timed, wait_for_a_waiter};
 use fake::FakeSentinel;
 use wheellock::{Client, ClientBuilder, Error, LostReason, Warning};
-use wheellock_fixture::{Monitor, Sentinels, Server, wait_until};
+use wheellock_fixture::{Monitor, ReservedPort, Sentinels, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Longer than a failover takes on a busy machine: a sentinel that was kept from its processor for two
@@ -108,11 +108,6 @@ fn listened(sentinels: &[FakeSentinel]) -> usize {
 fn wait_until_followed(sentinel: &FakeSentinel) {
     // By the client that was built, and by the thread that listens.
     wait_until("it is followed", SOON, || sentinel.listeners() > 0 && sentinel.asked() >= 2);
-}
-
-/// A port without a listener.
-fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Makes a server lose a key that its master has.
@@ -466,13 +461,13 @@ fn client_continues_at_known_master_without_any_sentinel() {
 fn sentinel_with_later_failover_epoch_overrules_stale_sentinel() {
     let (old, new) = (Server::start(), Server::start());
     let behind = FakeSentinel::start(Some((old.address(), 5)));
-    let ahead = FakeSentinel::start(Some((new.address(), 6)));
+    let mut ahead = FakeSentinel::start(Some((new.address(), 6)));
     let client = built(asking(&[&behind, &ahead]));
     pair(&client, "a");
     assert!(new.command_calls("evalsha") + new.command_calls("eval") > 0);
     assert_eq!(old.command_calls("evalsha") + old.command_calls("eval"), 0);
     // Nor is it trusted when it is the only one left, and queried because the master is gone.
-    drop(ahead);
+    ahead.stop();
     new.kill();
     let error = client.lock("a").try_lock().unwrap_err();
     assert!(error.is_retryable(), "{error}");
@@ -637,7 +632,8 @@ fn the_error_contains_what_the_sentinels_replied() {
     let knows_none = FakeSentinel::start(None);
     wait_for_error(&[&knows_none], "knows no master of that name");
     let one = FakeSentinel::start(Some((server.address(), 5)));
-    let other = FakeSentinel::start(Some((nobody(), 5)));
+    let unused_port = ReservedPort::new().unwrap();
+    let other = FakeSentinel::start(Some((unused_port.address(), 5)));
     wait_for_error(&[&one, &other], "disagree");
     wait_for_error(&[&other], "refused");
     // One that knows is enough.
