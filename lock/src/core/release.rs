@@ -14,8 +14,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::Clock;
-
 use crate::core::client_core::{ClientCore, lost};
 use crate::error::{Error, LostReason};
 use crate::events::tracing;
@@ -25,9 +23,9 @@ use crate::ledger::ledger::ReleaseAnswer;
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::model::release_no::ReleaseNo;
-use crate::model::sync::SystemClock;
 use crate::ops::release_many::ReleaseMany;
 use crate::ops::{Found, Released, SetCountReply};
+use crate::store::Failure;
 use crate::store::retry::{Answer, CallError, RetryLimit};
 use crate::watchdog::SendLimit;
 use crate::watchdog::settle::{NotReleased, classify_release};
@@ -99,8 +97,7 @@ pub(crate) struct ReleaseOutcome {
 
 /// Sends `operation`, which has the `releases`, and settles the releases by the answer. `name` is
 /// the first name of the releases. `in_time` says whether the holds would still be valid at a given
-/// time. If a server refuses the names together, waits until a renewal thread has sent each
-/// release.
+/// time.
 pub(crate) fn send_and_settle(
     core: &ClientCore,
     releases: &[ReleaseNo],
@@ -110,7 +107,21 @@ pub(crate) fn send_and_settle(
     in_time: impl FnOnce(Instant) -> bool,
 ) -> Result<ReleaseOutcome, Error> {
     let sent_at = core.now();
-    match core.call_within(operation, timeout, limit) {
+    let answer = core.call_within(operation, timeout, limit);
+    settle(core, releases, sent_at, answer, in_time)
+        .map_err(|failure| failure.into_error(operation, name))
+}
+
+/// Settles `releases` by the answer to their request, which was sent at `sent_at`. After a failure
+/// the releases are queued.
+fn settle(
+    core: &ClientCore,
+    releases: &[ReleaseNo],
+    sent_at: Instant,
+    answer: Result<Answer<Released>, CallError>,
+    in_time: impl FnOnce(Instant) -> bool,
+) -> Result<ReleaseOutcome, Failure> {
+    match answer {
         Ok(answer) => {
             let has_copies = answer.late_copy_deadline.is_some();
             let (sent_at, reply) = (answer.sent_at, Ok(&answer.reply));
@@ -122,23 +133,8 @@ pub(crate) fn send_and_settle(
         Err(CallError { failure, late_copy_deadline }) => {
             let has_copies = late_copy_deadline.is_some();
             let reply = Err(&failure);
-            let now = core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
-            if releases.len() == 1 || !failure.separates_names() {
-                return Err(failure.into_error(operation, name));
-            }
-            // The client did not know that the server separates slots, or the slot is being moved.
-            // Nothing ran. The releases are queued by now, each for a request of its own.
-            let deadline = SystemClock.now() + timeout;
-            for no in releases {
-                let left = deadline.saturating_duration_since(SystemClock.now());
-                core.watchdog.releases.wait_for(*no, left);
-                if core.watchdog.releases.ledger().is_open(*no) {
-                    return Err(unsettled_release());
-                }
-            }
-            let verdict = Ok(());
-            let (each, answered_at) = (Vec::new(), now);
-            Ok(ReleaseOutcome { verdict, receivers: None, each, has_copies, answered_at })
+            core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
+            Err(failure)
         }
     }
 }
@@ -466,17 +462,51 @@ impl ReleaseBatch {
         }
     }
 
-    /// Sends the batch, waits for the answer, and returns the first error among the verdicts.
+    /// Sends the batch and waits for the answer. Then lets the waiting threads of this client try,
+    /// also after an error. Returns the error of the request, or the first error among the verdicts.
+    ///
+    /// If the server refuses the names together, sends each release in a request of its own.
     fn wait(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         let Self { core, first, nos, operation, parts, .. } = self;
-        let sent = send_and_settle(core, nos, operation, first, (timeout, limit), |_| true);
+        let sent_at = core.now();
+        let answer = core.call_within(operation, timeout, limit);
+        let is_separated = answer.as_ref().is_err_and(|error| error.failure.separates_names());
+        // A request without copies released nothing.
+        if is_separated && answer.as_ref().is_err_and(|error| error.late_copy_deadline.is_none()) {
+            return self.wait_for_each(sent_at + timeout, limit);
+        }
+        let sent = settle(core, nos, sent_at, answer, |_| true);
         self.end();
-        let ReleaseOutcome { each, has_copies, answered_at, .. } = sent?;
+        let ReleaseOutcome { each, has_copies, answered_at, .. } = match sent {
+            Ok(outcome) => outcome,
+            // An unanswered copy may have released the locks.
+            Err(_) if is_separated => return Err(unsettled_release()),
+            Err(failure) => return Err(failure.into_error(operation, first)),
+        };
         parts.iter().zip(each).try_for_each(|(BatchedRelease { hold, valid_until, .. }, found)| {
             let in_time = valid_until.is_some_and(|end| answered_at < end);
             classify_release(found, has_copies, in_time)
                 .map_err(|not_released| not_released_error(hold, not_released))
         })
+    }
+
+    /// Sends each release in a request of its own until `deadline`, and returns the first error.
+    /// After an unanswered release the rest is queued.
+    fn wait_for_each(&self, deadline: Instant, limit: RetryLimit) -> Result<(), Error> {
+        let (mut result, mut answers) = (Ok(()), true);
+        for release in &self.releases {
+            let Some(pending) = &release.pending else { continue };
+            let left = deadline.saturating_duration_since(self.core.now());
+            let sent = if answers && !left.is_zero() {
+                release.wait(pending, left, limit)
+            } else {
+                release.defer(pending);
+                Err(unsettled_release())
+            };
+            answers = answers && !sent.as_ref().is_err_and(Error::is_retryable);
+            result = result.and(sent);
+        }
+        result
     }
 
     /// Queues the releases for the renewal thread.

@@ -15,12 +15,13 @@ use crate::model::settings::Replicas;
 use crate::ops::value::Value;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
+use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::{Failure, ServerId, Store};
 
 /// The start of the names of the scratch keys, after the client's prefix.
 const SCRATCH: &str = "wheellock_doctor:";
 
-/// Two names without braces, in different slots.
+/// Two names in different hash slots, unless the client's prefix has a hash tag.
 const IN_TWO_SLOTS: [&str; 2] = ["wheellock_doctor:1", "wheellock_doctor:2"];
 
 /// Settings to read, each with its own `CONFIG GET`: Redis before 7.0 accepts a single name.
@@ -186,10 +187,16 @@ impl Client {
         }
     }
 
-    /// Returns whether the server refuses keys of two slots in one script; `None` if unknown.
+    /// Runs a script without effect on two keys of different hash slots, and returns whether
+    /// `server` refuses the keys together, as a cluster does. Returns `None` if the script fails for
+    /// another reason, or if the prefix is invalid or has a hash tag, which puts all keys of this
+    /// client into one hash slot.
     fn separates_slots(&self, core: &ClientCore, server: ServerId) -> Option<bool> {
         let [one, other] = IN_TWO_SLOTS.map(|name| self.prefix.name(name).ok());
         let (one, other) = (one?, other?);
+        if hash_slot_of(one.as_str()) == hash_slot_of(other.as_str()) {
+            return None;
+        }
         let words = ["EVAL", NO_OPERATION, "2", one.as_str(), other.as_str()];
         match ask(core, server, &[Command::of(&words)]).ok()?.pop()? {
             Value::Refusal { code, .. } if code == "CROSSSLOT" => Some(true),

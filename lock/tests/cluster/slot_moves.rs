@@ -205,6 +205,25 @@ fn no_hold_is_lost_while_slot_stays_half_moved() {
 }
 
 #[test]
+fn a_multi_lock_released_during_a_slot_move_reports_its_lost_member() {
+    let cluster = start(2, 0);
+    let client = client_of(&cluster);
+    let names = ["{a}moved", "{a}deleted", "{a}left"];
+    let [moved, deleted, left] = names.map(|name| client.lock(name));
+    let guard = client.multi_lock(&[&moved, &deleted, &left]).lock().unwrap();
+    let moving = cluster.begin_move(cluster.slot_of("{a}"), &elsewhere(&cluster, "{a}")).unwrap();
+    moving.move_keys(&names[..1]).unwrap();
+    moving.source().command(&["DEL", names[1]]);
+    // No node has all keys, so no node releases the locks together.
+    let (error, took) = timed(|| guard.unlock().unwrap_err());
+    assert!(matches!(&error, Error::Lost { name, .. } if name == names[1]), "{error}");
+    assert!(took < AT_ONCE, "{took:?}");
+    assert_eq!(moving.source().size() + moving.target().size(), 0);
+    assert_eq!(client.stats().queued_releases, 0);
+    moving.finish().unwrap();
+}
+
+#[test]
 fn a_reader_that_arrives_during_a_slot_move_acquires_afterwards() {
     let cluster = start(2, 0);
     let client = client_of(&cluster);

@@ -217,6 +217,10 @@ fn a_hidden_cluster_is_found_whatever_it_refuses() {
     assert_check(&found, "latency", CheckState::Ok, &[]);
     assert_check(&found, "server", CheckState::Warn, &["version"]);
     assert_check(&found, "eviction", CheckState::Warn, &["noeviction"]);
+    // With a hash tag in the prefix, all keys of the client are in one hash slot.
+    let client = built(Client::builder().url(&user_url(&endpoint.url()))).with_prefix("{orders}:");
+    let found = client.diagnose().unwrap();
+    assert_check(&found, "topology", CheckState::Ok, &["is not known"]);
 }
 
 #[test]
