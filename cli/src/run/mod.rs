@@ -76,7 +76,7 @@ pub(crate) fn run(mut run: Run) -> Result<u8, Box<dyn Error>> {
         None => return runner.unanswered().map(|end| end.code),
     };
     // 4. The lock and the command, repeated while a slot has attempts left.
-    let outcome = runner.attempts(&client, limit);
+    let outcome = runner.run_with_retries(&client, limit);
     // 5. Unacknowledged releases are sent again. This is rare.
     let until = match &outcome {
         Ok(End { until, .. }) => *until,
@@ -169,10 +169,14 @@ impl Runner {
     }
 
     /// Repeats attempts while a retry is allowed, and returns the end of the final attempt.
-    fn attempts(&self, client: &Client, mut limit: Option<Instant>) -> Result<End, Box<dyn Error>> {
+    fn run_with_retries(
+        &self,
+        client: &Client,
+        mut limit: Option<Instant>,
+    ) -> Result<End, Box<dyn Error>> {
         let mut failed = None;
         loop {
-            let end = self.attempt(client, limit, failed)?;
+            let end = self.run_once(client, limit, failed)?;
             if !end.may_retry {
                 return Ok(end);
             }
@@ -187,7 +191,7 @@ impl Runner {
     }
 
     /// Waits for the lock, and runs the command. `failed` is the exit code of the previous attempt.
-    fn attempt(
+    fn run_once(
         &self,
         client: &Client,
         limit: Option<Instant>,

@@ -73,8 +73,9 @@ impl Locks {
         Self { core: Some(core), pages, keys: VecDeque::new(), unreadable: 0 }
     }
 
-    /// Number of keys left out so far because the server's user may not read them. They may be
-    /// locks or other data.
+    /// Returns the number of keys left out so far because the server's user may not read the keys.
+    /// A key left out may be a lock or other data. The number is complete when the iterator has
+    /// returned `None`.
     #[must_use]
     pub fn unreadable(&self) -> u64 {
         self.unreadable

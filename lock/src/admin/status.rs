@@ -287,8 +287,8 @@ pub(crate) fn next_change(
 ) -> Result<Option<LockStatus>, Error> {
     let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
     let mut look = ChangeTry { core, before, wait, last: before.waiters.elsewhere, name };
-    let request = WaitParameters::new(name, &channel, WaitMode::Watching, wait);
-    Ok(wait_for(core, request, &mut look)?.granted)
+    let parameters = WaitParameters::new(name, &channel, WaitMode::Watching, wait);
+    Ok(wait_for(core, parameters, &mut look)?.granted)
 }
 
 /// Queries the status of a lock, and is granted the status once different from `before`.

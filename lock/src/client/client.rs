@@ -92,12 +92,12 @@ impl Client {
     /// length applies to the full name. The name after the prefix must not be empty. An empty
     /// prefix changes nothing.
     ///
-    /// On a cluster, braces decide which keys share a slot. Without braces in the prefix the name
-    /// decides: `orders:` and `{7}:a` form the key `orders:{7}:a`, in the slot of `7`; a name
-    /// without braces has the same slot for all its keys and channels. A prefix with braces,
-    /// `{orders}:`, puts the whole family into the slot of `orders`, and so on one server. The
-    /// channel of a latch is an exception, as in [Redisson](crate::redisson). A `{` without a `}`
-    /// has no effect.
+    /// On a cluster, braces decide which keys share a hash slot. Without braces in the prefix the
+    /// name decides: `orders:` and `{7}:a` form the key `orders:{7}:a`, in the hash slot of `7`; a
+    /// name without braces has the same hash slot for all its keys and channels. A prefix with
+    /// braces, `{orders}:`, puts the whole family into the hash slot of `orders`, and so on one
+    /// server. The channel of a latch is an exception, as in [Redisson](crate::redisson). A `{`
+    /// without a `}` has no effect.
     ///
     /// ```
     /// use wheellock::Client;
@@ -244,10 +244,10 @@ impl Client {
     /// The reentrant locks of these names as a unit, each name once: all of them or none, or as
     /// many as are [free](MultiLock::available). At most 1,000,000.
     ///
-    /// A request acquires or releases up to 1,000 locks; in a cluster, locks of the same slot. On
-    /// the server these are plain locks, for [`lock`](Self::lock) and for Redisson too. If a lock
-    /// is busy, the acquire at once releases the locks acquired so far, and waits for the busy lock
-    /// with nothing held.
+    /// A request acquires or releases up to 1,000 locks; in a cluster, locks of the same hash slot.
+    /// On the server these are plain locks, for [`lock`](Self::lock) and for Redisson too. If a
+    /// lock is busy, the acquire at once releases the locks acquired so far, and waits for the busy
+    /// lock with nothing held.
     ///
     /// ```
     /// use wheellock::Client;
@@ -460,17 +460,22 @@ impl Client {
     ///
     /// The pattern is a Redis pattern: `*` stands for any text, `?` for any character, `[a-c]` for
     /// a character of a set, `\` before a character for the character itself. The client's
-    /// [prefix](Self::with_prefix) is put in front. The server is never blocked: a request scans a
-    /// few hundred keys (`SCAN`), fewer if they are long, and each possible lock is one more round
-    /// trip. No large value is read. So a server with many other keys takes long. A lock acquired
-    /// or released meanwhile may be missing, and a lock may be returned twice. Keys which
-    /// [`status`](Self::status) does not recognize, and keys whose names no lock can have, are left
-    /// out. A plain number is listed: the number may be a semaphore. Keys that the server's user
-    /// may not read are left out and [counted](Locks::unreadable). In a cluster all masters are
-    /// queried, in turn; behind the [single address](crate::guide::managed) of a cluster, the
-    /// server that answers.
+    /// [prefix](Self::with_prefix) is put before the pattern, and the returned names include the
+    /// prefix.
     ///
-    /// Each item can fail as [`Lock::lock`] can; after an error the next item may be a lock.
+    /// No request blocks the server for long: a request scans about 250 keys (`SCAN`), fewer if the
+    /// keys are long, and each key that may be a lock costs one more round trip, without a large
+    /// value. The time grows with the number of all keys of the server. A lock acquired or released
+    /// meanwhile may be missing, and a lock may be returned twice.
+    ///
+    /// Left out are keys that [`status`](Self::status) does not recognize, and keys whose names no
+    /// lock can have. A plain number is returned, because the number may be a semaphore. Keys that
+    /// the server's user may not read are left out and [counted](Locks::unreadable). In a cluster
+    /// all masters are queried, in turn; behind the [single address](crate::guide::managed) of a
+    /// cluster, the server that answers.
+    ///
+    /// Each item can fail as [`Lock::lock`] can. After the error of one lock the iteration
+    /// continues. After an error of a scan the remaining keys of the same server are left out.
     ///
     /// ```
     /// use wheellock::Client;

@@ -1,7 +1,7 @@
 //! One acquire of any kind of lock, from the holder's own hold to the guard.
 //!
 //! [`acquire`] re-enters a hold of the holder. Otherwise [`wait_for`] tries at the server, once or
-//! whenever the wait queue says so. A [`LockRequest`] has the parameters, and never changes. A
+//! whenever the wait queue says so. The [`AcquireParameters`] never change. A
 //! [`LockTry`] has the progress of the acquire. Dropping the [`LockTry`] of a failed acquire rolls
 //! back its possible traces on the server: a try without a reply may still run there, until its
 //! not-after. So an acquire which was sent twice, granted and released before its first copy
@@ -98,33 +98,33 @@ fn acquire_since(
     wait: WaitSpec<'_>,
     held_since: Option<Instant>,
 ) -> Result<Option<RawGuard>, Error> {
-    let request = LockRequest::new(core, spec, holder, wait, held_since)?;
-    if request.cache.is_some() {
+    let parameters = AcquireParameters::new(core, spec, holder, wait, held_since)?;
+    if parameters.cache.is_some() {
         core.holds.cache.set_used();
-        core.waits.hear_requests(&core.store);
+        core.waits.subscribe_to_revocations(&core.store);
     }
     // 1. The holder's own hold, or a cached hold. The acquire of a named owner is listed before, so
     //    a later grant to another thread of the owner wakes this thread. If the own hold is lost,
     //    the lock is acquired again.
-    let named = core.holds.named.begin(&request.name, holder);
-    if let Some(guard) = request.reuse()? {
+    let named = core.holds.named.begin(&parameters.name, holder);
+    if let Some(guard) = parameters.reuse()? {
         return Ok(Some(guard));
     }
     // 2. The server.
-    let mut attempt = LockTry::new(&request, named.as_ref())?;
-    let (channel, mode) = (attempt.id.wait_channel(), attempt.mode);
+    let mut lock_try = LockTry::new(&parameters, named.as_ref())?;
+    let (channel, mode) = (lock_try.id.wait_channel(), lock_try.mode);
     let waiting = WaitParameters {
         retries: spec.retries,
-        recipient: request.recipient(),
+        recipient: parameters.recipient(),
         named: named.as_ref(),
         need: Some(if spec.kind == Kind::Read { Need::Shared } else { Need::Exclusive }),
-        ..WaitParameters::new(&request.name, &channel, mode, wait)
+        ..WaitParameters::new(&parameters.name, &channel, mode, wait)
     };
-    Ok(wait_for(core, waiting, &mut attempt)?.granted)
+    Ok(wait_for(core, waiting, &mut lock_try)?.granted)
 }
 
-/// The parameters of an acquire: which lock, for whom and for how long. A request never changes.
-pub(crate) struct LockRequest<'a> {
+/// The parameters of an acquire: which lock, for whom and for how long. These never change.
+pub(crate) struct AcquireParameters<'a> {
     core: &'a Arc<ClientCore>,
     spec: &'a LockSpec,
     holder: &'a LocalHolder,
@@ -142,7 +142,7 @@ pub(crate) struct LockRequest<'a> {
     began: Instant,
 }
 
-impl<'a> LockRequest<'a> {
+impl<'a> AcquireParameters<'a> {
     /// Reads the parameters from `spec`, and the time from the client's clock. Returns an error for
     /// an invalid setting.
     pub(crate) fn new(
@@ -373,7 +373,7 @@ enum QueueState<'a> {
 /// release if the server may have a grant, or a place of the owner in its queue, or if a copy of a
 /// try may still arrive there.
 pub(crate) struct LockTry<'a> {
-    request: &'a LockRequest<'a>,
+    parameters: &'a AcquireParameters<'a>,
     /// Set if a named owner acquires.
     named: Option<&'a NamedAcquire<'a>>,
     /// The hold requested by the last try, or to be requested by the first.
@@ -393,17 +393,17 @@ impl<'a> LockTry<'a> {
     /// Prepares the first try, for a new owner. Sends nothing. Returns [`Error::Upgrade`] if the
     /// holder reads and would write.
     pub(crate) fn new(
-        request: &'a LockRequest<'a>,
+        parameters: &'a AcquireParameters<'a>,
         named: Option<&'a NamedAcquire<'a>>,
     ) -> Result<Self, Error> {
-        let owner = request.core.id.next_lock_owner(request.began, request.lease.watched);
-        let id = HoldId { kind: request.spec.kind, name: request.name.clone(), owner };
+        let owner = parameters.core.id.next_lock_owner(parameters.began, parameters.lease.watched);
+        let id = HoldId { kind: parameters.spec.kind, name: parameters.name.clone(), owner };
         Ok(Self {
-            request,
+            parameters,
             named,
             mode: id.wait_mode(),
             id,
-            enclosing_write_hold: request.find_write_hold()?,
+            enclosing_write_hold: parameters.find_write_hold()?,
             queue: QueueState::Outside,
             traces: Traces::default(),
             refusals: 0,
@@ -418,7 +418,7 @@ impl<'a> LockTry<'a> {
         named: &'a NamedAcquire<'a>,
         policy: &RetryPolicy<'_>,
     ) -> Result<NamedTry<'a>, Error> {
-        let core = self.request.core;
+        let core = self.parameters.core;
         loop {
             if let Some(named_try) = named.begin_try() {
                 return Ok(named_try);
@@ -439,9 +439,9 @@ impl<'a> LockTry<'a> {
     /// the server. After a grant the hold has the deadline of late copies. Otherwise `Drop` rolls
     /// back the effect of late copies.
     fn call(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<Answer<Acquired>, Error> {
-        let LockRequest { core, wait, lease, .. } = self.request;
+        let AcquireParameters { core, wait, lease, .. } = self.parameters;
         let write_hold = self.enclosing_write_hold.as_ref();
-        let acquire = match self.request.cache {
+        let acquire = match self.parameters.cache {
             None => self.id.acquire(lease.lease, wait.waits, write_hold),
             Some(_) => self.id.acquire_from_holder(lease.lease),
         };
@@ -469,7 +469,7 @@ impl<'a> LockTry<'a> {
     ) {
         // The policy of a last try may end a little after the wait. For the roll-back the end of
         // the wait counts.
-        let due = self.request.wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
+        let due = self.parameters.wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
         self.traces.note_result(due, result);
     }
 
@@ -492,13 +492,13 @@ impl<'a> LockTry<'a> {
         self.refusals = refusals.saturating_add(1);
         if matches!(self.queue, QueueState::Perhaps) {
             let release = self.release(None);
-            let release = self.request.core.watchdog.begin_in_server_queue(release);
+            let release = self.parameters.core.watchdog.begin_in_server_queue(release);
             self.queue = QueueState::Inside { release };
         }
         if self.mode != WaitMode::Polled {
             return busy;
         }
-        let pause = self.request.spec.backoff.pause(refusals);
+        let pause = self.parameters.spec.backoff.pause(refusals);
         Some(busy.map_or(pause, |busy| busy.min(pause)))
     }
 
@@ -510,14 +510,14 @@ impl<'a> LockTry<'a> {
         sent_at: Instant,
         token: Option<u64>,
     ) -> Result<RawGuard, Error> {
-        let request = self.request;
-        let (core, LeasePolicy { lease, watched }) = (request.core, request.lease);
+        let parameters = self.parameters;
+        let (core, LeasePolicy { lease, watched }) = (parameters.core, parameters.lease);
         // From here on the hold answers for late copies, and a holder is in no queue.
         let late_copy_deadline = std::mem::take(&mut self.traces).late_copy_deadline;
         self.queue = QueueState::Outside;
-        let (id, holder) = (self.id.clone(), request.holder.clone());
+        let (id, holder) = (self.id.clone(), parameters.holder.clone());
         let hold = Hold::new(id, holder, lease, watched, sent_at, late_copy_deadline);
-        let hold = Arc::new(match request.held_since {
+        let hold = Arc::new(match parameters.held_since {
             None => hold,
             Some(since) => hold.started_at(since),
         });
@@ -525,14 +525,14 @@ impl<'a> LockTry<'a> {
             hold.get_or_set_token(token);
         }
         // Before the clock is read: if the clock panics, the guard releases the hold.
-        let guard = request.guard(Arc::clone(&hold));
+        let guard = parameters.guard(Arc::clone(&hold));
         let now = core.now();
         let in_time = hold.is_held(now);
         if in_time {
-            request.set_min_hold(&hold);
+            parameters.set_min_hold(&hold);
         } else {
             // The server counts the lease from the arrival of the request, which was late.
-            hold.request(lease);
+            hold.note_sent_lease(lease);
         }
         core.holds.insert(&hold);
         core.watchdog.watch(&hold, sent_at);
@@ -542,21 +542,21 @@ impl<'a> LockTry<'a> {
             return Err(Error::Shutdown);
         }
         if in_time {
-            request.count_acquired(&hold, now, self.refusals > 0);
+            parameters.count_acquired(&hold, now, self.refusals > 0);
             return Ok(guard);
         }
         // The lease was over before the answer arrived. The release reports the loss, and cleans
         // up.
         guard.release()?;
-        Err(Error::Lost { name: request.name.shown(), reason: LostReason::Expired })
+        Err(Error::Lost { name: parameters.name.shown(), reason: LostReason::Expired })
     }
 
     /// Returns the release, not begun yet, of any traces of this owner on the server. The lease of
     /// the release is at least the default, after which a server drops a silent waiter from its
     /// queue.
     fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
-        let lease = self.request.lease.lease.max(lease::DEFAULT);
-        let releases = &self.request.core.watchdog.releases;
+        let lease = self.parameters.lease.lease.max(lease::DEFAULT);
+        let releases = &self.parameters.core.watchdog.releases;
         releases.of_acquire(&self.id, lease, late_copy_deadline)
     }
 }
@@ -569,19 +569,19 @@ impl Try for LockTry<'_> {
         policy: &RetryPolicy<'_>,
         mut now: Instant,
     ) -> Result<TryAnswer<RawGuard>, Error> {
-        let LockRequest { core, lease, .. } = self.request;
+        let AcquireParameters { core, lease, .. } = self.parameters;
         // 1. Threads of one named owner try one by one. A grant to another of these threads is this
         //    thread's own hold, or the write hold under which this thread reads.
         let named_try = self.named.map(|named| self.begin_try(named, policy)).transpose()?;
         if named_try.is_some() {
-            if let Some(guard) = self.request.reuse()? {
+            if let Some(guard) = self.parameters.reuse()? {
                 return Ok(TryAnswer::Granted(guard, WakeHint::Wait));
             }
-            self.enclosing_write_hold = self.request.find_write_hold()?;
+            self.enclosing_write_hold = self.parameters.find_write_hold()?;
             now = core.now();
         }
         // 2. No hold that no thread would renew.
-        self.request.check_watchdog()?;
+        self.parameters.check_watchdog()?;
         // 3. The owner. After a refusal the owner is new, with a number that says when the request
         //    was made, unless the owner is in a queue on the server or an earlier try may still be
         //    granted.
@@ -595,7 +595,7 @@ impl Try for LockTry<'_> {
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::HeldBy(busy, holder) => {
-                ask_holder(core, &self.request.name, holder, policy, &mut self.asked);
+                ask_holder(core, &self.parameters.name, holder, policy, &mut self.asked);
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::Granted => None,
@@ -611,12 +611,12 @@ impl Try for LockTry<'_> {
     }
 
     fn take_over(&mut self, hold: &Arc<Hold>) -> Result<RawGuard, Error> {
-        let guard = self.request.guard(Arc::clone(hold));
+        let guard = self.parameters.guard(Arc::clone(hold));
         // Dropping the guard releases a hold that a shutdown has not released.
-        if self.request.core.is_shut_down() {
+        if self.parameters.core.is_shut_down() {
             return Err(Error::Shutdown);
         }
-        self.request.count_acquired(hold, self.request.core.now(), true);
+        self.parameters.count_acquired(hold, self.parameters.core.now(), true);
         Ok(guard)
     }
 }
@@ -625,7 +625,7 @@ impl Drop for LockTry<'_> {
     fn drop(&mut self) {
         let is_queued = !matches!(self.queue, QueueState::Outside);
         let release = || self.release(self.traces.late_copy_deadline);
-        self.traces.roll_back(self.request.core, is_queued, release);
+        self.traces.roll_back(self.parameters.core, is_queued, release);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::core::acquire::{LockRequest, LockTry};
+use crate::core::acquire::{AcquireParameters, LockTry};
 use crate::core::client_core::ClientCore;
 use crate::core::raw_guard::RawGuard;
 use crate::core::spec::LockSpec;
@@ -20,7 +20,7 @@ pub(crate) enum ManyAcquired {
     Answered { guards: Vec<(usize, RawGuard)>, busy: Vec<usize> },
     /// The names are in several hash slots, or their slot is being moved, and nothing ran. A server
     /// takes the names of one hash slot in a request, and a single name during a move.
-    SeveralSlots,
+    SeveralHashSlots,
 }
 
 /// Acquires plain locks with the same lease, none of which `holder` has, in a single request. With
@@ -34,7 +34,7 @@ pub(crate) fn acquire_many(
     all_or_none: bool,
 ) -> Result<ManyAcquired, Error> {
     // 1. A try for each lock, as for an acquire of this lock alone.
-    let requests = locks.iter().map(|spec| LockRequest::new(core, spec, holder, wait, None));
+    let requests = locks.iter().map(|spec| AcquireParameters::new(core, spec, holder, wait, None));
     let requests = requests.collect::<Result<Vec<_>, _>>()?;
     let tries = requests.iter().map(|request| LockTry::new(request, None));
     let mut tries = tries.collect::<Result<Vec<_>, _>>()?;
@@ -54,7 +54,7 @@ pub(crate) fn acquire_many(
     let Answer { reply: Busy(busy), sent_at, .. } = match result {
         Ok(answer) => answer,
         Err(CallError { failure, .. }) if failure.separates_names() && locks.len() > 1 => {
-            return Ok(ManyAcquired::SeveralSlots);
+            return Ok(ManyAcquired::SeveralHashSlots);
         }
         Err(CallError { failure, .. }) => {
             let error = failure.into_error(&operation, first.name());

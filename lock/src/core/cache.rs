@@ -33,7 +33,7 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     // If the clock panics, the hold is released.
     let Some(now) = core.watchdog.context.catch_panic(|| core.now()) else { return false };
     let (cache, waits) = (&core.holds.cache, &core.waits);
-    if !waits.hears_requests() || cache.is_wanted(&hold.name, now) {
+    if !waits.is_subscribed_to_revocations() || cache.is_wanted(&hold.name, now) {
         return false;
     }
     // 1. The time of this holder, which ends here, and the holder's label.

@@ -30,7 +30,7 @@ pub(crate) fn extend(
         return Err(Error::WatchdogGone);
     }
     // 1. Whatever the reply, the server may retain the key for `lease`.
-    hold.request(lease);
+    hold.note_sent_lease(lease);
     let owners = [hold.owner.clone()];
     let Prolonged { sent_at, losses } =
         prolong(core, &hold.name, hold.kind.layout(), &owners, lease, retries)?;

@@ -8,7 +8,7 @@
 //!
 //! 1. `locks/lock.rs` turns the arguments into a `WaitSpec` (`model/wait.rs`), and in the end the
 //!    result into a guard of the lock's type (`locks/guard.rs`).
-//! 2. `core/acquire.rs` makes a `LockRequest` of the settings (`core/spec.rs`), and searches
+//! 2. `core/acquire.rs` makes `AcquireParameters` of the settings (`core/spec.rs`), and searches
 //!    `hold/registry.rs` for a hold of this thread or named owner, which the acquire would
 //!    re-enter. Otherwise the function makes a `LockTry` with a new owner (`model/owner.rs`).
 //! 3. `core/tries.rs`: `wait_for` is the loop of every wait. No other thread of this client waits

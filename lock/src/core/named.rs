@@ -69,21 +69,21 @@ pub(crate) fn not_a_number(name: &LockName) -> Error {
     Error::WrongType { key: name.shown(), found: "a string that is not a number".to_owned() }
 }
 
-/// Waits for a grant of `attempt` in the queue of `channel`, which other waiters of the name share.
-/// Counts the wait as an acquire of `kind`. Returns `None` if the time is over.
+/// Waits for a grant of `server_try` in the queue of `channel`, which other waiters of the name
+/// share. Counts the wait as an acquire of `kind`. Returns `None` if the time is over.
 pub(crate) fn wait_for_grant<T: Try>(
     core: &ClientCore,
     kind: AcquireKind,
     (name, channel): (&LockName, &Arc<str>),
     wait: Wait<'_>,
-    attempt: &mut T,
+    server_try: &mut T,
 ) -> Result<Option<T::Grant>, Error> {
     let began = core.now();
     let wait = wait.begin(&*core.clock);
     let need = Some(Need::Any);
-    let request =
+    let parameters =
         WaitParameters { need, ..WaitParameters::new(name, channel, WaitMode::Shared, wait) };
-    let waited = wait_for(core, request, attempt);
+    let waited = wait_for(core, parameters, server_try);
     let (counters, label) = (core.watchdog.context.counters.acquires(), MetricsLabel::NONE);
     if let Ok(Waited { granted: Some(_), was_refused }) = waited {
         let waited_for = || core.now().saturating_duration_since(began);

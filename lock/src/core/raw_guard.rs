@@ -175,8 +175,8 @@ impl RawGuard {
     }
 
     /// Subscribes this client to requests for its locks.
-    pub(crate) fn hear_requests(&self) {
-        self.core.waits.hear_requests(&self.core.store);
+    pub(crate) fn subscribe_to_revocations(&self) {
+        self.core.waits.subscribe_to_revocations(&self.core.store);
     }
 
     /// Publishes `value`, the holder's description, in the client's record from now on.
@@ -196,7 +196,7 @@ impl RawGuard {
         if !self.core.is_current() {
             return None;
         }
-        self.hear_requests();
+        self.subscribe_to_revocations();
         let (signal, _) = self.extras().revocation.get_or_init(|| {
             let signal = RevocationSignal::new();
             let listener = self.hold.add_listener(Arc::clone(&signal) as _);

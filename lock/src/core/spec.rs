@@ -167,7 +167,8 @@ impl LockSpec {
         self.lease_policy().map(|policy| policy.lease.duration())
     }
 
-    /// Returns the time between two renewals; `None` without renewals.
+    /// Returns the longest time from one renewal request to the next. `None` if the lock is not
+    /// renewed, or if its lease is invalid.
     pub(crate) fn renewal_interval(&self) -> Option<Duration> {
         let LeasePolicy { lease, watched } = self.lease_policy().ok()?;
         watched.then(|| lease.renewal_interval(self.core.settings.tick))

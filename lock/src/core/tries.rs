@@ -26,7 +26,7 @@ use crate::waits::registry::Recipient;
 /// from the connection of the reply.
 const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A request to the server that is granted or refused. A wait repeats the request.
+/// A request to the server that is granted or refused. A wait repeats the parameters.
 pub(crate) trait Try {
     /// The result of a grant.
     type Grant;
@@ -96,26 +96,27 @@ impl<'a> WaitParameters<'a> {
     }
 }
 
-/// Calls `attempt` whenever the queue of the channel says so, until a grant or the end of the wait.
-/// For a wait of one try, calls `attempt` at once, outside of the queue. An error of a try ends the
-/// wait too.
+/// Calls `server_try` whenever the queue of the channel says so, until a grant or the end of the
+/// wait. For a wait of one try, calls `server_try` at once, outside of the queue. An error of a try
+/// ends the wait too.
 pub(crate) fn wait_for<T: Try>(
     core: &ClientCore,
-    request: WaitParameters<'_>,
-    attempt: &mut T,
+    parameters: WaitParameters<'_>,
+    server_try: &mut T,
 ) -> Result<Waited<T::Grant>, Error> {
     let mark = core.watchdog.releases.ledger().mark();
-    if !request.wait.waits {
-        let waited = try_once(core, request, mark, attempt);
+    if !parameters.wait.waits {
+        let waited = try_once(core, parameters, mark, server_try);
         return waited.map_err(|error| core.or_shut_down(error));
     }
     let mut was_refused = false;
-    let mut waiter = core.waits.join(&core.store, request);
+    let mut waiter = core.waits.join(&core.store, parameters);
     loop {
         let end = match waiter.next_action() {
             WaitAction::AskServer => {
                 let now = core.now();
-                match attempt.ask(&core.policy_at(now, request.wait, request.retries), now) {
+                match server_try.ask(&core.policy_at(now, parameters.wait, parameters.retries), now)
+                {
                     Ok(TryAnswer::Granted(granted, hint)) => {
                         waiter.granted(hint);
                         return Ok(Waited { granted: Some(granted), was_refused });
@@ -129,20 +130,20 @@ pub(crate) fn wait_for<T: Try>(
                 }
             }
             WaitAction::LookForDeadlocks => {
-                core.waits.hear_requests(&core.store);
-                look_for_deadlocks(core, request.wait, &|| waiter.has_work());
+                core.waits.subscribe_to_revocations(&core.store);
+                look_for_deadlocks(core, parameters.wait, &|| waiter.has_work());
                 continue;
             }
             WaitAction::HandedOver(hold) => {
-                let granted = Some(attempt.take_over(&hold)?);
+                let granted = Some(server_try.take_over(&hold)?);
                 return Ok(Waited { granted, was_refused });
             }
             WaitAction::End(end) => end,
         };
         return match end {
-            WaitEnd::TimedOut => not_granted(core, request, mark),
+            WaitEnd::TimedOut => not_granted(core, parameters, mark),
             WaitEnd::Unanswered(failure) => Err(unanswered(core, failure)),
-            WaitEnd::Cancelled => Err(Error::Cancelled { name: request.name.shown() }),
+            WaitEnd::Cancelled => Err(Error::Cancelled { name: parameters.name.shown() }),
             WaitEnd::Closed => Err(Error::Shutdown),
             WaitEnd::Failed(error) => Err(error),
         };
@@ -154,21 +155,21 @@ pub(crate) fn wait_for<T: Try>(
 /// hold whose release began later was held when the first try was sent.
 fn try_once<T: Try>(
     core: &ClientCore,
-    request: WaitParameters<'_>,
+    parameters: WaitParameters<'_>,
     mark: ReleaseNo,
-    attempt: &mut T,
+    server_try: &mut T,
 ) -> Result<Waited<T::Grant>, Error> {
     let now = core.now();
-    let policy = core.policy_at(now, request.wait, request.retries);
-    let mut answered = attempt.ask(&policy, now)?;
+    let policy = core.policy_at(now, parameters.wait, parameters.retries);
+    let mut answered = server_try.ask(&policy, now)?;
     let was_refused = matches!(answered, TryAnswer::Busy(..));
-    if was_refused && wait_for_own_releases(core, request.name, mark, &policy) {
+    if was_refused && wait_for_own_releases(core, parameters.name, mark, &policy) {
         let now = core.now();
-        answered = attempt.ask(&policy.of_last_try(now), now)?;
+        answered = server_try.ask(&policy.of_last_try(now), now)?;
     }
     match answered {
         TryAnswer::Granted(granted, _) => Ok(Waited { granted: Some(granted), was_refused }),
-        TryAnswer::Busy(..) => not_granted(core, request, mark),
+        TryAnswer::Busy(..) => not_granted(core, parameters, mark),
     }
 }
 
@@ -207,12 +208,12 @@ pub(crate) fn wait_for_own_releases(
 /// skip work that no thread does.
 fn not_granted<G>(
     core: &ClientCore,
-    request: WaitParameters<'_>,
+    parameters: WaitParameters<'_>,
     mark: ReleaseNo,
 ) -> Result<Waited<G>, Error> {
     // A watcher of a lock is never refused.
-    if request.mode == WaitMode::Watching
-        || !core.watchdog.releases.explain_refusal(request.name, mark)
+    if parameters.mode == WaitMode::Watching
+        || !core.watchdog.releases.explain_refusal(parameters.name, mark)
     {
         return Ok(Waited { granted: None, was_refused: true });
     }

@@ -84,16 +84,20 @@ pub(crate) enum WaitEnd {
 impl WaitRegistry {
     /// Adds a waiter to the queue of its channel, until the waiter is dropped. The client's only
     /// waiter is lone, and in no queue yet. Sends nothing.
-    pub(crate) fn join<'a>(&'a self, store: &'a Store, request: WaitParameters<'a>) -> Waiter<'a> {
-        let WaitParameters { name, channel, mode, .. } = request;
+    pub(crate) fn join<'a>(
+        &'a self,
+        store: &'a Store,
+        parameters: WaitParameters<'a>,
+    ) -> Waiter<'a> {
+        let WaitParameters { name, channel, mode, .. } = parameters;
         let has_braces = name.has_braces();
-        let recipient = request.recipient.filter(|_| self.settings.hand_over != HandOver::Off);
+        let recipient = parameters.recipient.filter(|_| self.settings.hand_over != HandOver::Off);
         let now = self.clock.now();
         let mut channels = self.channels.lock();
         // With the channels locked: a hold in use now will find this waiter at its end.
         let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
         let parker = knows_holder.then(Parker::new);
-        let is_lone = !knows_holder && request.named.is_none() && channels.is_empty();
+        let is_lone = !knows_holder && parameters.named.is_none() && channels.is_empty();
         let (state, ticket) = if is_lone {
             channels.add_lone((channel, has_braces), mode, self.settings.poll_bound(mode), now);
             (WaiterState::Lone, Ticket::FIRST)
@@ -123,7 +127,7 @@ impl WaitRegistry {
             state,
             registry: self,
             store,
-            request,
+            parameters,
             has_braces,
             recipient,
             ticket,
@@ -131,9 +135,10 @@ impl WaitRegistry {
             answer_by: None,
             trying: None,
             round_trip: None,
-            listing: match request.need {
+            listing: match parameters.need {
                 Some(_)
-                    if self.settings.looks_for_deadlocks && LongWaits::can_list(request.name) =>
+                    if self.settings.looks_for_deadlocks
+                        && LongWaits::can_list(parameters.name) =>
                 {
                     Listing::At(now + LONG)
                 }
@@ -201,7 +206,7 @@ enum WaiterState {
 pub(crate) struct Waiter<'a> {
     registry: &'a WaitRegistry,
     store: &'a Store,
-    request: WaitParameters<'a>,
+    parameters: WaitParameters<'a>,
     has_braces: bool,
     /// Set if another thread may give its hold to the waiter.
     recipient: Option<Recipient<'a>>,
@@ -223,7 +228,7 @@ impl Waiter<'_> {
     /// Sleeps until the waiter has an action, perhaps not at all, and returns the action.
     pub(crate) fn next_action(&mut self) -> WaitAction {
         let registry = self.registry;
-        let deadline = self.request.wait.deadline;
+        let deadline = self.parameters.wait.deadline;
         loop {
             // 1. A shutdown or a cancellation ends every wait.
             if let Some(end) = self.early_end() {
@@ -233,12 +238,12 @@ impl Waiter<'_> {
             if let Listing::Listed(listed) = &self.listing
                 && let Some(cycle) = listed.failed()
             {
-                let name = self.request.name.shown();
+                let name = self.parameters.name.shown();
                 return WaitAction::End(WaitEnd::Failed(Error::Deadlock { name, cycle }));
             }
             // 2. Another thread of the same named owner was granted a hold, which this thread may
             //    nest.
-            if self.request.named.is_some_and(NamedAcquire::take_new_hold) {
+            if self.parameters.named.is_some_and(NamedAcquire::take_new_hold) {
                 return WaitAction::AskServer;
             }
             // 3. The remaining time, and whether the server has answered any waiter of the queue
@@ -295,7 +300,7 @@ impl Waiter<'_> {
                                 .chain(ask_at)
                                 .chain(list_if_long);
                             let wake_at = wake_at.min();
-                            park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
+                            park(&*registry.clock, parker, wake_at, self.parameters.wait.cancel);
                         }
                         // Most waiters never sleep. Before the first sleep a waiter visits the
                         // queue again: a message may have arrived before the parker was set.
@@ -355,7 +360,7 @@ impl Waiter<'_> {
             // call.
             waiters.unpark(waiters.queue.delegate(now).filter(|delegate| *delegate != self.ticket));
         });
-        if self.request.mode != WaitMode::Polled {
+        if self.parameters.mode != WaitMode::Polled {
             self.subscribe();
         }
     }
@@ -399,10 +404,10 @@ impl Waiter<'_> {
     /// first sleep, or if neither is planned.
     fn list_if_long(&mut self, now: Instant) -> Option<Instant> {
         let parker = self.parker.as_ref()?;
-        if let (Listing::At(at), Some(need)) = (&self.listing, self.request.need)
+        if let (Listing::At(at), Some(need)) = (&self.listing, self.parameters.need)
             && *at <= now
         {
-            let (registry, name) = (self.registry, self.request.name);
+            let (registry, name) = (self.registry, self.parameters.name);
             let may_fail = registry.settings.waits_may_fail;
             let (holds, waits) = (&registry.holds, &registry.holds.long_waits);
             let listed = waits.list(holds, (name, need), (self.since, now), may_fail, parker);
@@ -429,7 +434,7 @@ impl Waiter<'_> {
         if self.registry.is_closed() {
             return Some(WaitEnd::Closed);
         }
-        is_cancelled(self.request.wait.cancel).then_some(WaitEnd::Cancelled)
+        is_cancelled(self.parameters.wait.cancel).then_some(WaitEnd::Cancelled)
     }
 
     /// Ends the try under way, and notes its round trip. Returns the wakes of the try and the
@@ -447,7 +452,7 @@ impl Waiter<'_> {
     /// Sleeps for the rest of a wait in which no answer can arrive any more: less than one round
     /// trip. Returns the end of the wait: by its deadline, a shutdown or a cancellation.
     fn wait_out(&self) -> WaitEnd {
-        let (clock, wait) = (&*self.registry.clock, self.request.wait);
+        let (clock, wait) = (&*self.registry.clock, self.parameters.wait);
         loop {
             if let Some(end) = self.early_end() {
                 return end;
@@ -462,7 +467,7 @@ impl Waiter<'_> {
     /// Gives the waiter its parker, and enters the thread into the queue's list of sleeping
     /// threads.
     fn set_parker(&mut self) {
-        let parker = self.request.named.map_or_else(Parker::new, |named| named.parker().clone());
+        let parker = self.parameters.named.map_or_else(Parker::new, |named| named.parker().clone());
         let thread = WaitingThread::new(&parker, self.recipient);
         self.with_queue((), |waiters| drop(waiters.threads.insert(self.ticket, thread)));
         self.registry.sleepers.up(1);
@@ -478,10 +483,10 @@ impl Waiter<'_> {
         }
         let (registry, ticket) = (self.registry, self.ticket);
         let mut channels = registry.channels();
-        let Some(channel) = channels.by_name.get_mut(self.request.channel) else {
+        let Some(channel) = channels.by_name.get_mut(self.parameters.channel) else {
             return QueueVisit::Step(Step::Sleep(None));
         };
-        let waiters = channel.of(self.has_braces).waiters(self.request.mode);
+        let waiters = channel.of(self.has_braces).waiters(self.parameters.mode);
         if let Some(hold) = waiters.threads.get_mut(&ticket).and_then(|thread| thread.given.take())
         {
             // Checked on this thread: the process may have been stopped since the hold was given.
@@ -514,13 +519,13 @@ impl Waiter<'_> {
     /// hold. Also returns `None` to a watching waiter, and if this waiter may not have the hold,
     /// which is then released.
     fn take_cached(&mut self, now: Instant) -> Option<Arc<Hold>> {
-        let (registry, request) = (self.registry, self.request);
+        let (registry, parameters) = (self.registry, self.parameters);
         // This waiter was counted before: the thread that caches the hold sees the waiter, or the
         // waiter sees the hold.
         fence(Ordering::SeqCst);
-        let hold = registry.holds.find_cached(request.name)?;
-        if request.mode == WaitMode::Watching
-            || !registry.take_cached(&hold, request.recipient, now)
+        let hold = registry.holds.find_cached(parameters.name)?;
+        if parameters.mode == WaitMode::Watching
+            || !registry.take_cached(&hold, parameters.recipient, now)
         {
             return None;
         }
@@ -552,7 +557,7 @@ impl Waiter<'_> {
         let first = self.with_queue(false, |waiters| {
             let first = !std::mem::replace(&mut waiters.subscribed, true);
             if first {
-                self.store.subscribe(self.request.channel);
+                self.store.subscribe(self.parameters.channel);
             }
             first
         });
@@ -566,8 +571,8 @@ impl Waiter<'_> {
     /// channel.
     fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut Waiters) -> R) -> R {
         let mut channels = self.registry.channels();
-        let channel = channels.by_name.get_mut(self.request.channel);
-        let mode = self.request.mode;
+        let channel = channels.by_name.get_mut(self.parameters.channel);
+        let mode = self.parameters.mode;
         channel.map_or(otherwise, |channel| act(channel.of(self.has_braces).waiters(mode)))
     }
 
@@ -607,11 +612,12 @@ impl Waiter<'_> {
     /// that was given to this waiter.
     fn remove_from_queue(&self, state: WaiterState) -> (bool, Option<Arc<Hold>>) {
         let mut channels = self.registry.channels();
-        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.request.channel))
+        let Entry::Occupied(mut entry) =
+            channels.by_name.entry(Arc::clone(self.parameters.channel))
         else {
             return (false, None);
         };
-        let waiters = entry.get_mut().of(self.has_braces).waiters(self.request.mode);
+        let waiters = entry.get_mut().of(self.has_braces).waiters(self.parameters.mode);
         let mut given = None;
         if state == WaiterState::Queued {
             waiters.queue.leave(self.ticket);

@@ -22,7 +22,7 @@ use crate::store::{Failure, ServerId, Store};
 const SCRATCH: &str = "wheellock_doctor:";
 
 /// Two names in different hash slots, unless the client's prefix has a hash tag.
-const IN_TWO_SLOTS: [&str; 2] = ["wheellock_doctor:1", "wheellock_doctor:2"];
+const IN_TWO_HASH_SLOTS: [&str; 2] = ["wheellock_doctor:1", "wheellock_doctor:2"];
 
 /// Settings to read, each with its own `CONFIG GET`: Redis before 7.0 accepts a single name.
 const SETTINGS: [&str; 6] =
@@ -133,7 +133,7 @@ impl Client {
             let addresses = servers.iter().map(|id| core.store.address_of(*id).unwrap_or_default());
             rules::merge(addresses.zip(facts.iter().map(rule)).collect())
         };
-        let topology = topology(&core, failover, &servers, self.separates_slots(&core, first));
+        let topology = topology(&core, failover, &servers, self.separates_hash_slots(&core, first));
         let checks = [
             Some(connection),
             of_all(&rules::server),
@@ -188,11 +188,11 @@ impl Client {
     }
 
     /// Runs a script without effect on two keys of different hash slots, and returns whether
-    /// `server` refuses the keys together, as a cluster does. Returns `None` if the script fails for
-    /// another reason, or if the prefix is invalid or has a hash tag, which puts all keys of this
-    /// client into one hash slot.
-    fn separates_slots(&self, core: &ClientCore, server: ServerId) -> Option<bool> {
-        let [one, other] = IN_TWO_SLOTS.map(|name| self.prefix.name(name).ok());
+    /// `server` refuses the keys together, as a cluster does. Returns `None` if the script fails
+    /// for another reason, or if the prefix is invalid or has a hash tag, which puts all keys of
+    /// this client into one hash slot.
+    fn separates_hash_slots(&self, core: &ClientCore, server: ServerId) -> Option<bool> {
+        let [one, other] = IN_TWO_HASH_SLOTS.map(|name| self.prefix.name(name).ok());
         let (one, other) = (one?, other?);
         if hash_slot_of(one.as_str()) == hash_slot_of(other.as_str()) {
             return None;
@@ -341,12 +341,12 @@ fn failover_of(core: &ClientCore) -> Failover {
 }
 
 /// Returns the check that describes the client's servers: a cluster, a master behind sentinels, or
-/// one address. `separates_slots` says whether the address refuses keys of two slots.
+/// one address. `separates_hash_slots` says whether the address refuses keys of two hash slots.
 fn topology(
     core: &ClientCore,
     failover: Failover,
     servers: &[ServerId],
-    separates_slots: Option<bool>,
+    separates_hash_slots: Option<bool>,
 ) -> Check {
     const NAME: &str = "topology";
     match failover {
@@ -354,14 +354,16 @@ fn topology(
         Failover::Sentinel { sentinels, .. } => {
             Check::ok(NAME, format!("a master that {sentinels} sentinels know"))
         }
-        Failover::None if separates_slots == Some(true) || core.store.separates_slots() => {
+        Failover::None
+            if separates_hash_slots == Some(true) || core.store.separates_hash_slots() =>
+        {
             Check::ok(
                 NAME,
                 "a cluster behind one address: locks with a common tag, as {orders}:42, are renewed \
                  together",
             )
         }
-        Failover::None if separates_slots.is_none() => {
+        Failover::None if separates_hash_slots.is_none() => {
             Check::ok(NAME, "one address; whether there is a cluster behind it is not known")
         }
         Failover::None => Check::ok(NAME, "one server"),

@@ -168,9 +168,9 @@ impl AcquireCounters {
         let Some(label) = label.filter(|_| cfg!(feature = "metrics")) else {
             return MetricsLabel::NONE;
         };
-        for (number, slot) in (1..=MAX_LABELS).zip(self.by_label.iter().skip(1)) {
-            // The first free slot becomes this label's slot, unless another thread is faster.
-            if slot.get_or_init(|| LabelCounters::new(Some(label))).label == Some(label) {
+        for (number, cell) in (1..=MAX_LABELS).zip(self.by_label.iter().skip(1)) {
+            // The first free cell becomes the cell of this label, unless another thread is faster.
+            if cell.get_or_init(|| LabelCounters::new(Some(label))).label == Some(label) {
                 return MetricsLabel(number);
             }
         }
@@ -217,10 +217,10 @@ impl AcquireCounters {
     /// Returns the counts of a kind with a label, created on first use. `None` for a number that is
     /// no label's.
     fn of(&self, kind: AcquireKind, label: MetricsLabel) -> Option<&KindCounters> {
-        let slot = self.by_label.get(usize::from(label.0))?;
-        // The slot of a label was created when the label got its number.
+        let cell = self.by_label.get(usize::from(label.0))?;
+        // The cell of a label was created when the label got its number.
         let of_label =
-            slot.get_or_init(|| LabelCounters::new((label != MetricsLabel::NONE).then_some(OTHER)));
+            cell.get_or_init(|| LabelCounters::new((label != MetricsLabel::NONE).then_some(OTHER)));
         let of_kind = of_label.by_kind.get(kind.number())?;
         Some(of_kind.get_or_init(Box::default))
     }
@@ -242,8 +242,8 @@ impl AcquireCounters {
     /// Returns all series counted so far, each with a number that a label and a kind never change.
     #[cfg(feature = "metrics")]
     pub(crate) fn series(&self) -> impl Iterator<Item = (usize, Series<'_>)> {
-        self.by_label.iter().enumerate().flat_map(|(number, slot)| {
-            let kinds = slot.get().into_iter().flat_map(|of_label| {
+        self.by_label.iter().enumerate().flat_map(|(number, cell)| {
+            let kinds = cell.get().into_iter().flat_map(|of_label| {
                 let label = of_label.label;
                 AcquireKind::all().zip(&of_label.by_kind).filter_map(move |(kind, of_kind)| {
                     let counters = of_kind.get()?;

@@ -207,18 +207,20 @@ pub struct Stats {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CacheStats {
-    /// Locks cached now. They count as [held](Stats::held) too.
+    /// The number of holds cached now. [`Stats::held`] includes these holds.
     pub cached: usize,
-    /// Acquires of a cached lock, without a request.
+    /// The number of acquires that took a cached hold, without a request.
     pub hits: u64,
-    /// Cached locks released at the end of their time.
+    /// The number of cached holds released at the end of the time of
+    /// [`with_cache`](crate::Lock::with_cache).
     pub expired: u64,
-    /// Cached locks released because another client has asked for them, or because of an acquire of
-    /// this client which takes no cached lock.
+    /// The number of cached holds released because another client has asked for the lock, or
+    /// because of an acquire of this client that takes no cached hold.
     pub revoked: u64,
-    /// Cached locks released because there were [too many](crate::ClientBuilder::max_cached_locks).
+    /// The number of cached holds released because there were
+    /// [too many](crate::ClientBuilder::max_cached_locks).
     pub evicted: u64,
-    /// Cached locks which were lost. Without a guard, no loss is reported.
+    /// The number of cached holds that were lost. There is no guard, so no loss is reported.
     pub lost: u64,
 }
 

@@ -571,8 +571,8 @@ impl Hold {
 
     /// Notes that a request for `lease` is about to be sent. Whatever the reply, and even without a
     /// reply, the server may retain the key for `lease` from now on.
-    pub(crate) fn request(&self, lease: Lease) {
-        self.state.lock().request(lease);
+    pub(crate) fn note_sent_lease(&self, lease: Lease) {
+        self.state.lock().note_sent_lease(lease);
     }
 
     /// Whether the server may retain the key beyond the validity: the hold was renewed, was to be
@@ -670,8 +670,8 @@ impl Hold {
         result
     }
 
-    /// Ends the hold as lost, and notifies the listeners. Only the first reason counts; `false` if
-    /// the hold was over before.
+    /// Ends the hold as lost at `now` for `reason`, notifies the listeners on this thread, and
+    /// returns `true`. If the hold was over before, has no effect and returns `false`.
     pub(crate) fn lose(&self, now: Instant, reason: LostReason) -> bool {
         let listeners = {
             let mut state = self.state.lock();

@@ -133,7 +133,7 @@ impl HoldState {
 
     /// Notes that a request for `lease` is about to be sent: the server may retain the key for
     /// `lease`.
-    pub(crate) fn request(&mut self, lease: Lease) {
+    pub(crate) fn note_sent_lease(&mut self, lease: Lease) {
         self.longest = self.longest.max(lease);
         self.key_may_outlive_validity = true;
     }
@@ -145,7 +145,7 @@ impl HoldState {
             return None;
         }
         self.guards += 1;
-        self.request(lease);
+        self.note_sent_lease(lease);
         if watched {
             self.watched += 1;
             self.lease = lease;

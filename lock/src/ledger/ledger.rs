@@ -8,7 +8,7 @@
 //!
 //! One mutex around the ledger guards all entries. The alternative, lists in flight and a queue for
 //! each server, needed an order between three mutexes, and releases moved between queues when a
-//! slot moved.
+//! hash slot moved.
 //!
 //! An acquire follows this client's own releases. A single try that is refused is repeated if a
 //! release of its name had begun before its mark and was not settled by then.
@@ -196,7 +196,7 @@ impl ReleaseEntry {
 }
 
 impl Counts {
-    /// Returns the share of one entry in the sums.
+    /// Returns the counts of a single entry: the amounts that the entry adds to the sums.
     fn of(entry: &ReleaseEntry) -> Self {
         let mut counts = Self::default();
         match entry.stage {
@@ -305,8 +305,9 @@ impl Ledger {
 
 // Operations of callers.
 impl Ledger {
-    /// Begins the release of a hold that is about to end, or of an owner that waits on the server.
-    /// Returns the number of the new entry.
+    /// Adds an entry for a release, and returns the number of the entry. `stage` says which thread
+    /// acts next. The release ends a hold that is about to end, or, in [`Stage::InServerQueue`],
+    /// the wait of an owner in a fair lock's queue on the server.
     pub(crate) fn begin(&mut self, release: Release, stage: Stage) -> ReleaseNo {
         let (no, hash) = (self.draw(), self.hasher.hash_one(&release.id.name));
         let entry = ReleaseEntry { release, hash, stage, schedule: None, refused: false };

@@ -56,7 +56,7 @@ impl AcknowledgedRelease {
 
     /// Makes the log's entry for a permit released by `operation`. `id` has the owner of the
     /// request.
-    pub(crate) fn of_request(id: ReleaseId, operation: ReleaseOp, lifetime: Duration) -> Self {
+    pub(crate) fn by_operation(id: ReleaseId, operation: ReleaseOp, lifetime: Duration) -> Self {
         Self { id, operation: Some(operation), lifetime }
     }
 

@@ -157,7 +157,7 @@ impl Release {
     }
 
     /// Makes the release of the permits of a request, by `operation`.
-    pub(crate) fn of_request(
+    pub(crate) fn by_operation(
         (name, owner): (LockName, Owner),
         operation: ReleaseOp,
         lifetime: Duration,

@@ -363,8 +363,10 @@ impl<T> LockGuard<T> {
     /// [rest](Self::remaining) of the lease is over. The hold is not renewed any more, and expires.
     ///
     /// From now on `is_held` is false. If the hold has other guards, the hold continues, and the
-    /// last guard's release frees the lock no earlier than the end of the present lease. As
-    /// [`with_min_hold`](crate::Lock::with_min_hold), for a time known only at the end.
+    /// last guard's release frees the lock no earlier than the end of the present lease. A write
+    /// lock whose thread also has the read lock is released as by `unlock`.
+    /// [`with_min_hold`](crate::Lock::with_min_hold) has the same effect for a time that is known
+    /// at the acquire.
     ///
     /// ```
     /// use std::time::Duration;
@@ -468,7 +470,8 @@ impl FencedGuard {
         self.guard.unlock()
     }
 
-    /// Gives up the lock without freeing the key. As [`LockGuard::keep_until_lease_ends`].
+    /// Gives up the lock without freeing the key: no acquire succeeds before the rest of the lease
+    /// is over. See [`LockGuard::keep_until_lease_ends`].
     ///
     /// # Errors
     ///
@@ -626,7 +629,8 @@ pub trait Guard: FromRawGuard {
         self.into_raw().release()
     }
 
-    /// Gives up the lock without freeing the key. As [`LockGuard::keep_until_lease_ends`].
+    /// Gives up the lock without freeing the key: no acquire succeeds before the rest of the lease
+    /// is over. See [`LockGuard::keep_until_lease_ends`].
     ///
     /// # Errors
     ///

@@ -72,7 +72,7 @@ struct GroupState {
     /// the loss or the release.
     listeners: Vec<Arc<dyn HoldListener>>,
     /// Whether the clients of all holds, also of later holds, subscribe to revocation requests.
-    hears_requests: bool,
+    is_subscribed_to_revocations: bool,
     /// The first revocation request for any of the holds.
     revocation: Option<Revocation>,
 }
@@ -143,12 +143,12 @@ impl HeldLocks {
             guard.leave_group(&self.listener());
             return Some(guard);
         }
-        let core = state.hears_requests.then(|| guard.parts().0);
+        let core = state.is_subscribed_to_revocations.then(|| guard.parts().0);
         let replaced = state.guards.insert(position, guard);
         state.update_views();
         drop(state);
         if let Some(core) = core {
-            core.waits.hear_requests(&core.store);
+            core.waits.subscribe_to_revocations(&core.store);
         }
         replaced
     }
@@ -334,10 +334,10 @@ impl HeldLocks {
 
     /// Adds `listener` as [`add_listener`](Self::add_listener) does, and subscribes the clients of
     /// present and later holds to revocation requests.
-    pub(crate) fn hear_requests(&self, listener: Arc<dyn HoldListener>) {
-        self.state.lock().hears_requests = true;
+    pub(crate) fn subscribe_to_revocations(&self, listener: Arc<dyn HoldListener>) {
+        self.state.lock().is_subscribed_to_revocations = true;
         for MemberHold { core, .. } in self.members() {
-            core.waits.hear_requests(&core.store);
+            core.waits.subscribe_to_revocations(&core.store);
         }
         self.add_listener(listener);
     }

@@ -107,12 +107,12 @@ impl<G: Guard> Lock<G> {
     /// [`force_unlock`](Self::force_unlock) ends the hold earlier.
     ///
     /// The time counts from the first acquire of the hold, also for a nested acquire; the longest
-    /// `min_hold` of a hold applies. The limits are 10 ms and a hundred years, and zero means none;
-    /// with any other value the acquire fails with [`Error::InvalidLease`]. The time may be longer
-    /// than the lease, but then depends on the release: if the holder dies, the lock stays held for
-    /// the rest of the lease only. A late release prolongs the hold by the delay. A writer that
-    /// still reads is released at once. Members of a [`MultiLock`](crate::MultiLock) or a
-    /// [`RedLock`](crate::RedLock) have no minimum hold.
+    /// `min_hold` of a hold applies. `min_hold` is between 10 ms and a hundred years, or zero for
+    /// no minimum hold; otherwise the acquire fails with [`Error::InvalidLease`]. `min_hold` may be
+    /// longer than the lease. But the server learns of the minimum hold only from the release: if
+    /// the process dies before, the lock is free at the end of the lease. A late release prolongs
+    /// the hold by the delay. A write lock whose thread also has the read lock has no minimum hold,
+    /// nor have members of a [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock).
     ///
     /// The idea is `ShedLock`'s (`lockAtLeastFor`).
     ///
@@ -331,16 +331,20 @@ impl<G: Guard> Lock<G> {
         self.spec.held_by(&self.local_holder()).map_or(0, |hold| hold.guards())
     }
 
-    /// Requests a release from the clients of all holders, for a deploy or for more urgent work.
-    /// Each client is notified once, with `reason`, of 1,000 bytes at most. Any lock object of the
-    /// name will do: the request is for all holders, of any kind of lock.
+    /// Asks the holders of the lock to release the lock, for a deploy or for more urgent work.
+    /// Sends one message with `reason`, of 1,000 bytes at most, to the client of each holder.
+    /// Returns how many clients hold the lock, and how many of these clients receive the message.
+    /// The message goes to all holders, of any kind of lock, so any lock object of the name will
+    /// do.
     ///
-    /// A request ends no hold: a holder is notified by the guard's
-    /// [`revocation`](crate::LockGuard::revocation), and ends the work or continues. A
-    /// [cached](Self::with_cache) lock is released at once. The request is not stored: a client
-    /// without a subscription now, such as Redisson, is never notified.
+    /// No hold ends by the message alone. A holder receives the message by the guard's
+    /// [`revocation`](crate::LockGuard::revocation), and releases the lock or continues. Only a
+    /// [cached](Self::with_cache) hold, which has no guard, is released at once. The server does
+    /// not store the message: a client without a subscription now, such as Redisson, never receives
+    /// the message.
     ///
-    /// Costs a round trip for the holders, and two for each holder's client.
+    /// Costs a round trip for the holders, and up to two for each holder's client; for a fair lock
+    /// up to one more for each client in the queue.
     ///
     /// ```
     /// use wheellock::Client;
@@ -356,7 +360,7 @@ impl<G: Guard> Lock<G> {
     ///
     /// # Errors
     ///
-    /// * As [`lock`](Self::lock). Some holders may have been notified.
+    /// * As [`lock`](Self::lock). Some holders may have received the message.
     /// * [`Error::InvalidSetting`] - the reason is too long. Permanent.
     pub fn ask(&self, reason: &str) -> Result<Asked, Error> {
         ask(&self.spec.core()?, &self.spec.name()?, reason)

@@ -1,4 +1,4 @@
-//! Pauses between attempts of a waiter which no message wakes.
+//! Pauses between tries of a waiter which no message wakes.
 
 use std::time::Duration;
 

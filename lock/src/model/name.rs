@@ -22,7 +22,7 @@ const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 /// in the name. Then the key's node cannot publish to the channel's shard, only to all nodes.
 /// Redisson cannot use such a latch in a cluster at all, so no sharded subscriber misses the
 /// message.
-pub(crate) fn is_in_other_slot(channel: &str) -> bool {
+pub(crate) fn is_in_other_hash_slot(channel: &str) -> bool {
     let braced = channel.strip_prefix(LATCH_CHANNEL).and_then(|braced| braced.strip_prefix('{'));
     braced.is_some_and(|name| name.contains('{'))
 }
@@ -112,7 +112,7 @@ impl LockName {
     }
 
     /// Returns the channel of latches. Redisson ignores braces here, so the channel of a latch with
-    /// braces in its name [is in another slot](is_in_other_slot).
+    /// braces in its name [is in another hash slot](is_in_other_hash_slot).
     pub(crate) fn latch_channel(&self) -> Arc<str> {
         Arc::from(format!("{LATCH_CHANNEL}{{{}}}", self.0))
     }
@@ -423,9 +423,10 @@ mod tests {
     fn only_the_channel_of_a_latch_with_braces_is_in_other_slot() {
         for (text, apart) in [("a", false), ("a{b}", true), ("{user}:42", true)] {
             let name = LockName::parse(text).unwrap();
-            assert_eq!(is_in_other_slot(&name.latch_channel()), apart, "{text}");
+            assert_eq!(is_in_other_hash_slot(&name.latch_channel()), apart, "{text}");
             assert!(
-                !is_in_other_slot(&name.channel()) && !is_in_other_slot(&name.semaphore_channel())
+                !is_in_other_hash_slot(&name.channel())
+                    && !is_in_other_hash_slot(&name.semaphore_channel())
             );
         }
     }

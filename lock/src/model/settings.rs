@@ -17,7 +17,7 @@ pub(crate) struct Settings {
     pub(crate) command_timeout: Duration,
     /// The wheel's resolution: a loss is reported within a tick.
     pub(crate) tick: Duration,
-    /// The longest sleep of a waiter between two attempts, in case a message was lost.
+    /// The longest sleep of a waiter between two tries, in case a message was lost.
     pub(crate) poll_bound: Duration,
     /// Keys in one renewal script under normal load. A script of a hundred keys blocks the server
     /// long enough to nearly double the slowest hundredth of all other commands.

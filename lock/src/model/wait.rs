@@ -85,12 +85,14 @@ impl<'a> Wait<'a> {
         Self::new(Limit::Until(deadline))
     }
 
-    /// The same wait, ended early with [`Error::Cancelled`](crate::Error::Cancelled) when `cancel`
-    /// has a message or has lost its senders.
+    /// Returns the same wait with a cancellation: the waiting call ends early with
+    /// [`Error::Cancelled`](crate::Error::Cancelled) when `cancel` has a message or all its senders
+    /// are dropped.
     ///
-    /// Any thread may send the message. The message stays in the channel, and so cancels every wait
-    /// with the same channel. A cancellation takes effect at once, but waits for a command in
-    /// flight, for one command timeout at most. One try is not cancelled.
+    /// Any thread may send the message. The call leaves the message in the channel, so one message
+    /// cancels every wait with the same channel. A call that sleeps ends at once. A call that has
+    /// sent a command first waits for the reply, for one command timeout at most. The cancellation
+    /// has no effect on a wait of [one try](Self::none).
     #[must_use]
     pub const fn or_cancelled(self, cancel: &'a Receiver<()>) -> Self {
         Self { cancel: Some(cancel), ..self }

@@ -1,4 +1,4 @@
-//! How waiters of a channel wait, and the effect of an attempt on other waiters.
+//! How waiters of a channel wait, and the effect of a try on other waiters.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! The queue is Redisson's: a list of owners, and a sorted set with each waiter's liveness
 //! deadline. Redisson sets a deadline once, five minutes later for each waiter ahead, and a leaving
 //! waiter subtracts five minutes from the remaining deadlines. A waiter of this library moves its
-//! deadline at each attempt: to [`LIVENESS`] from now, plus five minutes for each waiter of
+//! deadline at each try: to [`LIVENESS`] from now, plus five minutes for each waiter of
 //! Redisson ahead. So the waiter retains its place whatever Redisson's waiters subtract, the
 //! deadlines of this library's waiters do not add up, and dead waiters of this library block the
 //! queue for [`LIVENESS`] at most, however many die together.
@@ -24,8 +24,8 @@ use crate::ops::release::{Released, other_or_nothing};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::Value;
 
-/// How long a waiter counts as alive after an attempt: the default lease, six times the longest
-/// sleep between two attempts.
+/// How long a waiter counts as alive after a try: the default lease, six times the longest
+/// sleep between two tries.
 const LIVENESS: Lease = crate::model::lease::DEFAULT;
 
 /// Acquires a fair lock, or enters the queue.
@@ -295,7 +295,7 @@ impl<'a> FairQueue<'a> {
         Self { keyspace, lock: name.as_str(), queue, deadlines, channel, now }
     }
 
-    /// Returns the liveness deadline of a waiter who attempts now, with no waiter of Redisson
+    /// Returns the liveness deadline of a waiter who tries now, with no waiter of Redisson
     /// ahead.
     fn live_until(&self) -> i64 {
         self.now + LIVENESS.millis().cast_signed()

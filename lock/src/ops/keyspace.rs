@@ -314,8 +314,9 @@ impl Keyspace {
         Ok(())
     }
 
-    /// `ZRANGE` of all members with scores: the lowest first, equal scores in the order of the
-    /// members' bytes.
+    /// Returns all members with their scores, as `ZRANGE key 0 -1 WITHSCORES` does: by ascending
+    /// score, and members of equal score in the order of their bytes. The list is empty if there is
+    /// no key.
     pub(crate) fn sorted(&mut self, key: &str) -> Result<Vec<(Vec<u8>, i64)>, WrongType> {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(Vec::new()),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::model::name::{LockName, is_in_other_slot};
+use crate::model::name::{LockName, is_in_other_hash_slot};
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::request::RequestId;
@@ -93,7 +93,7 @@ impl Operation for ChangeLatch {
         if let Change::Set(count) = self.change {
             arguments.push(Argument::Number(count));
         }
-        let apart = is_in_other_slot(&self.channel);
+        let apart = is_in_other_hash_slot(&self.channel);
         let publish = if apart { Argument::Text("PUBLISH") } else { Argument::Publish };
         let channel = Argument::Text(&self.channel);
         let (number, dedup_ttl) = (self.request.number(), self.request.dedup_ttl());

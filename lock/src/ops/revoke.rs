@@ -2,8 +2,8 @@
 //! release.
 //!
 //! The channel has the name of the client's record, so a single subscription for each client is
-//! enough, and in a cluster the channel has a slot. `7:shard:7,deploy` is the name `shard:7`, of
-//! seven bytes, and the reason `deploy`. The server stores nothing, and a holder may go on.
+//! enough, and in a cluster the channel has a hash slot. `7:shard:7,deploy` is the name `shard:7`,
+//! of seven bytes, and the reason `deploy`. The server stores nothing, and a holder may go on.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     NoReplicaAcks { code: String, message: String },
     /// The URL describes a different kind of server. Nothing ran.
     WrongTarget { reason: String },
-    /// The keys of this name lie in several slots of a cluster. Nothing ran.
+    /// The keys of this name lie in several hash slots of a cluster. Nothing ran.
     CrossSlot { name: String },
     /// The client was closed.
     Closed,
@@ -144,8 +144,8 @@ impl Failure {
             || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Returns whether the key has another type, or the keys of the name are in several slots. The
-    /// same request is then never granted.
+    /// Returns whether the key has another type, or the keys of the name are in several hash slots.
+    /// The same request is then never granted.
     pub(crate) fn is_wrong_key(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "WRONGTYPE")
             || matches!(self, Self::CrossSlot { .. })
@@ -165,14 +165,14 @@ impl Failure {
     }
 
     /// Returns whether the server refused the operation because its keys are in several hash slots.
-    pub(crate) fn is_in_several_slots(&self) -> bool {
+    pub(crate) fn is_in_several_hash_slots(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "CROSSSLOT")
     }
 
     /// Returns whether the server refused the operation because its keys are in several hash slots,
     /// or their hash slot is being moved. A separate request for each key may then be granted.
     pub(crate) fn is_cross_slot(&self) -> bool {
-        self.is_in_several_slots()
+        self.is_in_several_hash_slots()
             || matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
     }
 

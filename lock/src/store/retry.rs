@@ -113,8 +113,8 @@ fn send_until_answered(
 ) -> Result<Answer<Value>, CallError> {
     call_with(store, clock, policy, now, |timeout, generation| {
         let reply = store.execute(operation, timeout, generation);
-        // The keys are in several slots, or their slot is being moved. A separate request for each
-        // key is better than the same request again.
+        // The keys are in several hash slots, or their hash slot is being moved. A separate request
+        // for each key is better than the same request again.
         reply.map_err(|failure| {
             let is_to_be_divided = operation.is_divisible() && failure.is_cross_slot();
             if is_to_be_divided { Failure::CrossSlot { name: String::new() } } else { failure }

@@ -1,4 +1,4 @@
-//! Identifies the server and the slot of an operation.
+//! Identifies the server and the hash slot of an operation.
 
 /// The id of a server. Each server has its own connection for a pipeline, so a hanging server
 /// delays no other server.

@@ -117,7 +117,7 @@ impl Store {
             Self::Single(node) => node
                 .execute(operation, &mut Deadline::after(timeout), generation, false)
                 .map_err(|failure| match hash_slot_of_all(&operation.request().keys) {
-                    Err(cross_slot) if failure.is_in_several_slots() => cross_slot,
+                    Err(cross_slot) if failure.is_in_several_hash_slots() => cross_slot,
                     _ => failure,
                 }),
             Self::Cluster(cluster) => cluster.execute(operation, timeout, generation),
@@ -170,8 +170,8 @@ impl Store {
 
     /// Returns whether the only server has refused keys of several hash slots. `false` in memory
     /// and with a cluster.
-    pub(crate) fn separates_slots(&self) -> bool {
-        matches!(self, Self::Single(node) if node.server().separates_slots())
+    pub(crate) fn separates_hash_slots(&self) -> bool {
+        matches!(self, Self::Single(node) if node.server().separates_hash_slots())
     }
 
     /// Returns the address of a node of a cluster. `None` without a cluster, and for an unknown
@@ -248,7 +248,7 @@ impl Store {
     pub(crate) fn hash_slot(&self, key: &str) -> HashSlot {
         match self {
             Self::Memory(_) => HashSlot::ONLY,
-            Self::Single(node) if !node.server().separates_slots() => HashSlot::ONLY,
+            Self::Single(node) if !node.server().separates_hash_slots() => HashSlot::ONLY,
             Self::Single(_) | Self::Cluster(_) => HashSlot(hash_slot_of(key)),
         }
     }

@@ -69,11 +69,11 @@ pub(crate) struct WaitRegistry {
     /// How often a hold was handed over.
     pub(crate) hand_overs: AtomicU64,
     /// The channel for requests for this client's locks.
-    request_channel: Arc<str>,
+    revocation_channel: Arc<str>,
     /// Whether this client has subscribed to the request channel.
-    asks_to_hear: AtomicBool,
+    wants_revocations: AtomicBool,
     /// Whether the server has confirmed this subscription.
-    hears_requests: AtomicBool,
+    is_subscribed_to_revocations: AtomicBool,
     /// Ends cached holds. Weak, as the watchdog has a listener that refers to the registry. Set
     /// when the client has started: before, no hold is cached.
     pub(crate) watchdog: OnceLock<Weak<Watchdog>>,
@@ -96,9 +96,9 @@ impl WaitRegistry {
             channels: Mutex::default(),
             sleepers: Gauge::default(),
             hand_overs: AtomicU64::new(0),
-            request_channel: client_record_key(client),
-            asks_to_hear: AtomicBool::new(false),
-            hears_requests: AtomicBool::new(false),
+            revocation_channel: client_record_key(client),
+            wants_revocations: AtomicBool::new(false),
+            is_subscribed_to_revocations: AtomicBool::new(false),
             watchdog: OnceLock::new(),
         }
     }
@@ -173,20 +173,20 @@ impl WaitRegistry {
 
     /// Subscribes to the channel for requests for this client's locks. Only the first call has an
     /// effect; no call waits.
-    pub(crate) fn hear_requests(&self, store: &Store) {
+    pub(crate) fn subscribe_to_revocations(&self, store: &Store) {
         // Read first: usually the flag is set, and the threads share the cache line.
-        if !self.asks_to_hear.load(Ordering::Relaxed)
-            && !self.asks_to_hear.swap(true, Ordering::Relaxed)
+        if !self.wants_revocations.load(Ordering::Relaxed)
+            && !self.wants_revocations.swap(true, Ordering::Relaxed)
         {
-            store.subscribe(&self.request_channel);
+            store.subscribe(&self.revocation_channel);
             store.flush();
         }
     }
 
     /// Whether the server has confirmed the subscription to requests for this client's locks. No
     /// hold is cached before.
-    pub(crate) fn hears_requests(&self) -> bool {
-        self.hears_requests.load(Ordering::Relaxed)
+    pub(crate) fn is_subscribed_to_revocations(&self) -> bool {
+        self.is_subscribed_to_revocations.load(Ordering::Relaxed)
     }
 
     /// Has the client's record written again, after which a waiter searches for deadlocks. The
@@ -207,8 +207,8 @@ impl WaitRegistry {
 
 impl Listener for WaitRegistry {
     fn live(&self, channel: &str) {
-        if *channel == *self.request_channel {
-            self.hears_requests.store(true, Ordering::Relaxed);
+        if *channel == *self.revocation_channel {
+            self.is_subscribed_to_revocations.store(true, Ordering::Relaxed);
             return;
         }
         let now = self.clock.now();
@@ -224,7 +224,7 @@ impl Listener for WaitRegistry {
     fn message(&self, channel: &str, payload: &str) {
         // In memory, this is the releasing thread. If the clock panics, no waiter yields.
         let now = catch_panic(|| self.clock.now());
-        if *channel == *self.request_channel {
+        if *channel == *self.revocation_channel {
             if payload == NAME_WAITS {
                 if !self.holds.long_waits.is_empty() {
                     self.name_waits();

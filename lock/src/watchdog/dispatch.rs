@@ -1,7 +1,7 @@
 //! Hands due renewals to the renewal threads of the holds' servers.
 
 use crate::store::ServerId;
-use crate::watchdog::batch::DueRenewal;
+use crate::watchdog::renewal_batch::DueRenewal;
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 

@@ -153,10 +153,12 @@ impl Watchdog {
         }
     }
 
-    /// Marks `worker` as dead after the unexpected end of its thread, and ends every watched hold
-    /// on its server as lost: no thread renews there any more.
+    /// Marks `worker` as dead, because its thread has ended unexpectedly. Ends every watched hold
+    /// of the worker's server as lost, because no thread renews these holds any more. Ends the
+    /// holds without a guard that were left to the worker, and wakes the threads that wait for a
+    /// release.
     ///
-    /// Even if the clock panics, every hold ends: the time only matters to a report.
+    /// If the clock panics, the loss is dated to the grant: only the report needs the time.
     pub(crate) fn lose_all_watched(&self, worker: &RenewalWorker) {
         // Before the registry is read: a thread which inserts a hold later sees the flag.
         self.workers.set_dead(worker);

@@ -14,7 +14,6 @@
 //! the ticker (`ticker`) and on the renewal threads (`worker_thread`, `renewal_pass`,
 //! `release_sender`).
 
-pub(crate) mod batch;
 pub(crate) mod client_record_writer;
 pub(crate) mod clock_jump;
 pub(crate) mod context;
@@ -22,6 +21,7 @@ pub(crate) mod dispatch;
 pub(crate) mod endings;
 pub(crate) mod failover;
 pub(crate) mod release_sender;
+pub(crate) mod renewal_batch;
 pub(crate) mod renewal_pass;
 pub(crate) mod renewal_schedule;
 pub(crate) mod rtt;

@@ -12,7 +12,7 @@
 //!
 //! A script refused only because its keys are on another server, or are being moved there, stops
 //! nothing: its holds are retried shortly, and then sent to the new server. A script refused
-//! because a cluster is behind the server is cut by slot and sent at once.
+//! because a cluster is behind the server is cut by hash slot and sent at once.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -24,8 +24,8 @@ use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::ops::{Renew, Renewal, Renewals, Renewed};
 use crate::store::{Failure, HashSlot, PipelineRequest, PipelineSource};
-use crate::watchdog::batch::{Batch, DueRenewal, InFlightLimit, in_batches};
 use crate::watchdog::clock_jump::{ClockJumps, Reading};
+use crate::watchdog::renewal_batch::{DueRenewal, InFlightLimit, RenewalBatch, renewal_batches};
 use crate::watchdog::renewal_schedule::WindowQuota;
 use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::watchdog::Watchdog;
@@ -73,9 +73,9 @@ pub(crate) struct RenewalPass<'a> {
     watchdog: &'a Watchdog,
     state: &'a mut WorkerState,
     /// Batches to send.
-    unsent: VecDeque<Batch>,
+    unsent: VecDeque<RenewalBatch>,
     /// Refused batches, to be cut unless everything is refused.
-    refused: Vec<Batch>,
+    refused: Vec<RenewalBatch>,
     /// Whether some of the refused holds were tried alone.
     has_probed: bool,
     in_flight: usize,
@@ -92,7 +92,7 @@ impl<'a> RenewalPass<'a> {
     pub(crate) fn new(
         watchdog: &'a Watchdog,
         state: &'a mut WorkerState,
-        unsent: VecDeque<Batch>,
+        unsent: VecDeque<RenewalBatch>,
         in_flight_limit: InFlightLimit,
     ) -> Self {
         Self {
@@ -170,8 +170,8 @@ impl RenewalPass<'_> {
             // The client ends.
             Err(Failure::Closed) => self.is_over = true,
             Err(failure) => {
-                let batch: Batch = script.sent.into_iter().map(|sent| sent.due).collect();
-                if failure.is_in_several_slots() && batch.len() > 1 {
+                let batch: RenewalBatch = script.sent.into_iter().map(|sent| sent.due).collect();
+                if failure.is_in_several_hash_slots() && batch.len() > 1 {
                     self.regroup(batch);
                     return;
                 }
@@ -216,31 +216,31 @@ impl RenewalPass<'_> {
     ///
     /// The server ran nothing, so the refusal is not counted. The store has recorded the cluster.
     /// Such services refuse the commands with which a client could detect the cluster beforehand.
-    fn regroup(&mut self, batch: Batch) {
+    fn regroup(&mut self, batch: RenewalBatch) {
         let Watchdog { context, .. } = self.watchdog;
         let slot = |due: &DueRenewal| context.store.hash_slot(due.hold.name.as_str());
         let slots: HashSet<HashSlot> = batch.iter().map(slot).collect();
         if slots.len() == 1 {
-            // The server's slots differ from a cluster's slots.
+            // The server's hash slots differ from a cluster's hash slots.
             self.unsent.extend(batch.into_iter().map(|due| vec![due]));
             return;
         }
         let keys = context.settings.renewal_keys_behind;
         let due = batch.into_iter().chain(self.unsent.drain(..).flatten()).collect();
-        self.unsent = in_batches(&context.store, due, keys);
+        self.unsent = renewal_batches(&context.store, due, keys);
         // Many small scripts cost the server as much as a few full ones.
-        self.in_flight_limit = InFlightLimit::new(self.unsent.iter().map(Batch::len), keys);
+        self.in_flight_limit = InFlightLimit::new(self.unsent.iter().map(RenewalBatch::len), keys);
         self.in_flight_limit.raise();
     }
 
     /// Handles a failed script: schedules another attempt for its holds, or leaves the batch to be
     /// cut and sent again. Ends the pass if the failure concerns the whole server. Reports a
     /// refusal as a warning.
-    fn handle_failure(&mut self, batch: Batch, failure: &Failure) {
+    fn handle_failure(&mut self, batch: RenewalBatch, failure: &Failure) {
         if failure.is_redirect() {
             if failure.is_cross_slot() && batch.len() > 1 {
-                // While a slot is migrated, its keys are on two servers. A single key is found on
-                // one of the two.
+                // While a hash slot is migrated, its keys are on two servers. A single key is found
+                // on one of the two.
                 self.unsent.extend(batch.into_iter().map(|due| vec![due]));
             } else {
                 self.watchdog.scheduler.retry_elsewhere(batch.iter().map(|due| &due.hold));
@@ -267,7 +267,7 @@ impl RenewalPass<'_> {
 
     /// Records the last refusal as the reason of a loss, if nothing renews the holds of `batch` in
     /// time.
-    fn note_refusal(&self, batch: &Batch) {
+    fn note_refusal(&self, batch: &RenewalBatch) {
         for due in batch {
             due.hold.note_refusal(self.refusal.as_deref());
         }
@@ -303,7 +303,7 @@ impl RenewalPass<'_> {
     /// A server that has granted some scripts refuses other scripts because of certain keys, which
     /// are worth finding. A server without any grant may refuse everything, and then cutting is
     /// useless.
-    fn next_refused(&mut self) -> Option<Batch> {
+    fn next_refused(&mut self) -> Option<RenewalBatch> {
         if self.replies == 0 {
             // The server may grant a script in flight.
             if self.in_flight > 0 {
@@ -348,7 +348,7 @@ impl RenewalPass<'_> {
 
     /// Ends the pass: schedules another attempt for all holds that were not sent.
     pub(crate) fn retry_unsent(mut self) {
-        let left: Vec<Batch> = self.unsent.drain(..).chain(self.refused.drain(..)).collect();
+        let left: Vec<RenewalBatch> = self.unsent.drain(..).chain(self.refused.drain(..)).collect();
         for batch in left {
             self.note_refusal(&batch);
             self.watchdog.scheduler.retry_later(batch.iter().map(|due| &due.hold));
@@ -361,7 +361,7 @@ impl RenewalPass<'_> {
 ///
 /// A hold whose renewed validity would exceed `max_hold` is left out, so the hold may end up to an
 /// interval earlier. A shortened renewal would be followed by ever shorter renewals.
-fn still_due(watchdog: &Watchdog, batch: Batch, now: Instant) -> Vec<SentRenewal> {
+fn still_due(watchdog: &Watchdog, batch: RenewalBatch, now: Instant) -> Vec<SentRenewal> {
     let max_hold = watchdog.context.settings.max_hold;
     // All holds are brought into the cache first, so the loads overlap.
     for due in &batch {

@@ -27,7 +27,7 @@ pub(crate) struct RenewalSchedule {
     origin: Instant,
     tick: Duration,
     /// The number of holds that fill one script.
-    batch: usize,
+    holds_per_script: usize,
     /// The number of holds spread so far.
     spread: AtomicU64,
 }
@@ -59,9 +59,10 @@ const MIN_TICKS: u32 = 5;
 const MIN_GROUPS: usize = 8;
 
 impl RenewalSchedule {
-    /// Makes a schedule whose windows are counted from `origin`. `batch` holds fill one script.
-    pub(crate) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
-        Self { origin, tick, batch, spread: AtomicU64::new(0) }
+    /// Makes a schedule whose windows are counted from `origin`. `holds_per_script` holds fill one
+    /// script.
+    pub(crate) fn new(origin: Instant, tick: Duration, holds_per_script: usize) -> Self {
+        Self { origin, tick, holds_per_script, spread: AtomicU64::new(0) }
     }
 
     /// Returns the instant from which windows are counted.
@@ -81,7 +82,7 @@ impl RenewalSchedule {
     ) -> Instant {
         let interval = lease.renewal_interval(self.tick);
         let wait = match spreading {
-            Spreading::Redistribute if held > self.batch => {
+            Spreading::Redistribute if held > self.holds_per_script => {
                 let together = self.neighbours(interval, held);
                 interval / 4 + self.next_part_of(interval / 4 * 3, together)
             }
@@ -122,14 +123,14 @@ impl RenewalSchedule {
     /// spread window carries, but at least one script.
     fn quota(&self, interval: Duration, held: usize) -> usize {
         let average = self.average(interval, held);
-        (average + average / 4).max(self.batch)
+        (average + average / 4).max(self.holds_per_script)
     }
 
     /// Returns how many consecutively spread holds get the same place: a script at most, and few
     /// enough for windows of equal size. Such holds are mostly neighbours in memory, which makes a
     /// script cheaper for the server.
     fn neighbours(&self, interval: Duration, held: usize) -> usize {
-        (self.average(interval, held) / MIN_GROUPS).clamp(1, self.batch.max(1))
+        (self.average(interval, held) / MIN_GROUPS).clamp(1, self.holds_per_script.max(1))
     }
 
     /// Returns the number of holds in each window if all holds are spread evenly.
@@ -150,7 +151,8 @@ impl RenewalSchedule {
     /// the limits. The last fifth is room for chance arrivals.
     fn window(&self, interval: Duration, held: usize) -> Duration {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
-        let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
+        let mostly_full =
+            u32::try_from(self.holds_per_script - self.holds_per_script / 5).unwrap_or(u32::MAX);
         let fills_a_script = interval.saturating_mul(mostly_full) / held;
         let longest = interval / MIN_WINDOWS;
         let window = fills_a_script.max(self.tick * MIN_TICKS).min(longest);

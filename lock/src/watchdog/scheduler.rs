@@ -1,5 +1,6 @@
-//! The wheel with its ticker, and the place of each hold on the wheel: at its next renewal, or at
-//! the end of its validity.
+//! The wheel with its ticker, and the place of each hold on the wheel: at the next renewal, at an
+//! inspection, or at the end of the validity, whichever is first. An inspection reports a long
+//! hold, or ends a cached hold.
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +19,7 @@ use crate::watchdog::renewal_schedule::{RenewalSchedule, Spreading, WindowQuota}
 /// The wheel with its ticker.
 pub(crate) type Timer = BatchTimer<Arc<Hold>>;
 
-/// Puts each hold at its place on the wheel: at its next renewal or inspection, or at the end of
-/// its validity.
+/// Schedules each hold on the wheel, at the time when the hold needs the next step.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     context: Arc<Context>,
@@ -91,7 +91,7 @@ impl Scheduler {
         // A reader's end can be far beyond the next renewal, so the earlier place on the wheel
         // stays a bound.
         let is_reader = hold.kind.layout() == Layout::Reader;
-        let before = is_reader.then(|| hold.wheel_entry()).and_then(|slot| match slot {
+        let before = is_reader.then(|| hold.wheel_entry()).and_then(|entry| match entry {
             WheelEntry::Scheduled(_, due) => Some(hold.at_nanos(due)),
             WheelEntry::Unscheduled | WheelEntry::Removed => None,
         });
@@ -196,14 +196,14 @@ impl Scheduler {
     /// hold removed for good, or once the client has ended.
     pub(crate) fn move_to(&self, hold: &Arc<Hold>, at: Instant) {
         let Some(timer) = self.timer() else { return };
-        hold.change_wheel_entry(|slot| {
-            let due = match *slot {
+        hold.change_wheel_entry(|entry| {
+            let due = match *entry {
                 WheelEntry::Removed => return,
                 // An unanswered renewal has been due since its first attempt.
                 WheelEntry::Scheduled(_, due) if hold.is_unanswered() => due,
                 WheelEntry::Scheduled(..) | WheelEntry::Unscheduled => hold.nanos_at(at),
             };
-            let rescheduled = match *slot {
+            let rescheduled = match *entry {
                 WheelEntry::Scheduled(key, _) if timer.reschedule(key, at) => Some(key),
                 _ => None,
             };
@@ -211,7 +211,7 @@ impl Scheduler {
             // validity ends by itself.
             let key = rescheduled.or_else(|| timer.schedule_at(at, Arc::clone(hold)).ok());
             if let Some(key) = key {
-                *slot = WheelEntry::Scheduled(key, due);
+                *entry = WheelEntry::Scheduled(key, due);
             }
         });
     }
@@ -219,8 +219,8 @@ impl Scheduler {
     /// Removes a hold from the wheel for good. No renewal of the hold starts from now on, and a
     /// renewal in flight extends nothing.
     pub(crate) fn remove(&self, hold: &Hold) {
-        let slot = hold.change_wheel_entry(|slot| std::mem::replace(slot, WheelEntry::Removed));
-        if let (WheelEntry::Scheduled(key, _), Some(timer)) = (slot, self.timer()) {
+        let entry = hold.change_wheel_entry(|entry| std::mem::replace(entry, WheelEntry::Removed));
+        if let (WheelEntry::Scheduled(key, _), Some(timer)) = (entry, self.timer()) {
             drop(timer.cancel(key));
         }
     }

@@ -19,18 +19,19 @@ pub(crate) struct ServerCheck {
     context: Arc<Context>,
     workers: Arc<Workers>,
     /// Whether the renewal threads check their servers from time to time, because there are holds.
-    /// Always true for a store without anything to check.
-    active: AtomicBool,
+    /// Always true for the store in memory, which has nothing to check: [`start`](Self::start) then
+    /// does nothing.
+    is_started: AtomicBool,
 }
 
 /// The interval between two checks of a server while there are holds. A check costs no round trip.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl ServerCheck {
-    /// Makes a check that is not active yet, except for a store without anything to check.
+    /// Creates the check. Nothing is checked before [`start`](Self::start).
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
-        let active = AtomicBool::new(!context.store.may_recover_by_itself());
-        Self { context, workers, active }
+        let is_started = AtomicBool::new(!context.store.may_recover_by_itself());
+        Self { context, workers, is_started }
     }
 
     /// Makes the renewal threads check their servers, because of a hold of this name. In a cluster
@@ -39,7 +40,7 @@ impl ServerCheck {
     pub(crate) fn start(&self, name: &LockName) {
         // Usually the threads do already. A race only delays the report of a restart until the next
         // renewal.
-        if self.active.load(Ordering::SeqCst) || self.active.swap(true, Ordering::SeqCst) {
+        if self.is_started.load(Ordering::SeqCst) || self.is_started.swap(true, Ordering::SeqCst) {
             return;
         }
         if self.workers.wake() {
@@ -52,7 +53,7 @@ impl ServerCheck {
 
     /// Clears the flag after the last renewal thread has ended, so the next hold starts a thread.
     pub(crate) fn stop(&self) {
-        self.active.store(false, Ordering::SeqCst);
+        self.is_started.store(false, Ordering::SeqCst);
     }
 
     /// Checks `server` for a restart if `next` has come, and reports warnings about a new server.
@@ -67,11 +68,11 @@ impl ServerCheck {
         let store = &self.context.store;
         self.warn_about_new_server(server);
         // Before the holds are counted: a thread which inserts a hold afterwards sees the flag.
-        self.active.store(!store.may_recover_by_itself(), Ordering::SeqCst);
+        self.is_started.store(!store.may_recover_by_itself(), Ordering::SeqCst);
         if self.context.holds.len() == 0 || !store.may_recover_by_itself() {
             return None;
         }
-        self.active.store(true, Ordering::SeqCst);
+        self.is_started.store(true, Ordering::SeqCst);
         if next.is_some_and(|next| next <= now) {
             store.ensure_connected(server, self.context.release_timeout());
             self.warn_about_new_server(server);

@@ -3,7 +3,7 @@
 //!
 //! One mutex holds all entries, from before a hold ends until its release is settled. Lists in
 //! flight and a queue for each server were the alternative. These needed an order between three
-//! mutexes, and a release had to move between queues whenever its slot moved.
+//! mutexes, and a release had to move between queues whenever its hash slot moved.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

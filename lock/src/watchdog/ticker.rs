@@ -6,8 +6,8 @@ use std::time::Instant;
 use crate::hold::cache::CacheEnd;
 use crate::hold::hold::Hold;
 use crate::hold::state::WheelEntry;
-use crate::watchdog::batch::DueRenewal;
 use crate::watchdog::dispatch::dispatch;
+use crate::watchdog::renewal_batch::DueRenewal;
 use crate::watchdog::watchdog::Watchdog;
 
 /// Takes the holds that the wheel returns: dispatches due renewals, and ends holds that are over.

@@ -7,7 +7,7 @@ use crate::hold::hold::Hold;
 use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Mutex, Parker};
 use crate::store::ServerId;
-use crate::watchdog::batch::DueRenewal;
+use crate::watchdog::renewal_batch::DueRenewal;
 
 /// The state which one renewal thread shares with other threads.
 #[derive(Debug)]

@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
 use crate::model::sync::park;
-use crate::watchdog::batch::{Batch, InFlightLimit, in_batches, is_backlog, sort};
 use crate::watchdog::clock_jump::ClockJumps;
 use crate::watchdog::dispatch::retain_own;
 use crate::watchdog::release_sender::{send_last_releases, send_queued_releases};
+use crate::watchdog::renewal_batch::{
+    InFlightLimit, RenewalBatch, is_backlog, renewal_batches, sort,
+};
 use crate::watchdog::renewal_pass::{RenewalPass, WorkerState};
 use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
@@ -104,10 +106,10 @@ fn pass(
     sort(&mut due, settings.watchdog_lease);
     let is_backlog = is_backlog(due.len(), settings.renewal_keys);
     let keys = if is_backlog { settings.renewal_keys_behind } else { settings.renewal_keys };
-    let batches = in_batches(&context.store, due, keys);
+    let batches = renewal_batches(&context.store, due, keys);
     // A server runs everything received from one client before it serves the next client. So while
     // there is time, one script is in flight, and the commands of other clients run in between.
-    let mut limit = InFlightLimit::new(batches.iter().map(Batch::len), keys);
+    let mut limit = InFlightLimit::new(batches.iter().map(RenewalBatch::len), keys);
     if is_backlog || limit.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
         limit.raise();
     }

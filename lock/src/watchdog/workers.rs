@@ -149,7 +149,8 @@ impl Workers {
         self.lock().all.is_empty()
     }
 
-    /// Records that the thread of `worker` has ended unexpectedly.
+    /// Records that the thread of `worker` has ended unexpectedly. From now on
+    /// [`is_any_dead`](Self::is_any_dead) returns `true`.
     pub(crate) fn set_dead(&self, worker: &RenewalWorker) {
         self.any_dead.store(true, Ordering::Release);
         worker.set_dead();

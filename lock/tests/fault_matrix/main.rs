@@ -45,7 +45,7 @@ const STUCK: Duration = Duration::from_secs(120);
 
 /// Most of their time is waiting. With more of them two processors are so busy that a server that
 /// starts again may take longer than a call.
-const WORKERS: usize = 20;
+const WORKERS: usize = 32;
 
 #[test]
 fn every_operation_meets_every_fault_and_ends_as_the_table_says() {

@@ -20,7 +20,7 @@ pub(crate) type Handler<T> = Box<dyn FnMut(&mut DueValues<T>) + Send>;
 /// The most values taken under one lock and passed in one call. The batch is small enough for
 /// callers to wait for the lock for microseconds only, and large enough to make the cost of the
 /// lock and the call negligible.
-pub(crate) const BATCH_MAX: usize = 1024;
+pub(crate) const MAX_BATCH_VALUES: usize = 1024;
 
 pub(crate) struct Ticker<T> {
     pub(crate) shards: Arc<[Arc<Shard<T>>]>,
@@ -95,8 +95,13 @@ impl<T: Send + 'static> Ticker<T> {
                     continue;
                 }
                 // Fills up the batch begun by the previous shards.
-                shard.take_due(tick, BATCH_MAX - due.values.len(), due, self.retains_capacity);
-                if due.values.len() == BATCH_MAX {
+                shard.take_due(
+                    tick,
+                    MAX_BATCH_VALUES - due.values.len(),
+                    due,
+                    self.retains_capacity,
+                );
+                if due.values.len() == MAX_BATCH_VALUES {
                     full = true;
                     call_handler(&mut self.handler, &self.context, due);
                     if self.wakeup.is_stopping() {
@@ -201,8 +206,8 @@ mod tests {
             retains_capacity: |_| false,
         };
         ticker.run();
-        assert_eq!(batches.try_iter().collect::<Vec<_>>(), [BATCH_MAX]);
+        assert_eq!(batches.try_iter().collect::<Vec<_>>(), [MAX_BATCH_VALUES]);
         let left: usize = shards.iter().map(|shard| shard.pending()).sum();
-        assert_eq!(left, 3000 - BATCH_MAX);
+        assert_eq!(left, 3000 - MAX_BATCH_VALUES);
     }
 }

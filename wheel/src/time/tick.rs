@@ -104,9 +104,9 @@ pub struct TickScale {
     tick: TickDuration,
 }
 
-/// The number of attempts to read the start. A thread can be preempted between the two readings of
-/// an attempt, so the attempt with the closest readings counts. The time between the two readings
-/// makes every timeout later.
+/// The number of readings of the start. A reading reads two clocks, and a thread can be preempted
+/// in between, so the reading with the least time in between counts. This time makes every timeout
+/// later.
 const START_READINGS: usize = 5;
 
 impl TickScale {

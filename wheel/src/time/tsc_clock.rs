@@ -73,7 +73,7 @@ const MARGIN_NANOS: u64 = 1_000;
 /// is a hundred thousandth.
 const MEASURED: Duration = Duration::from_millis(10);
 
-/// The number of attempts at a reading which no preemption has prolonged.
+/// The number of readings taken to find a reading that no preemption has prolonged.
 const READINGS: usize = 10;
 
 thread_local! {

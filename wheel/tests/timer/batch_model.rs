@@ -16,7 +16,7 @@ use proptest::sample::Index;
 use crate::model::{AheadClock, Point, TICK, deadline, duration, instant, point, step, tick_of};
 
 /// The most values that the handler gets at once.
-const BATCH_MAX: usize = 1024;
+const MAX_BATCH_VALUES: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -161,7 +161,7 @@ impl TimerAndModel {
     /// What the handler got, and when.
     fn fired(&self) -> Vec<(Instant, usize)> {
         let batches = self.handed_over.try_iter().inspect(|(_, batch)| {
-            assert!((1..=BATCH_MAX).contains(&batch.len()));
+            assert!((1..=MAX_BATCH_VALUES).contains(&batch.len()));
         });
         batches.flat_map(|(at, batch)| batch.into_iter().map(move |value| (at, *value))).collect()
     }

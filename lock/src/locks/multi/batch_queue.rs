@@ -10,7 +10,7 @@ use std::thread;
 use crate::model::sync::Mutex;
 
 /// The maximum number of threads besides the calling thread. While the server runs a batch, the
-/// client prepares the next batch; in a cluster, the requests for several slots are in flight
+/// client prepares the next batch; in a cluster, the requests for several hash slots are in flight
 /// together. More threads gained nothing on two cores.
 const MAX_HELPERS: usize = 3;
 

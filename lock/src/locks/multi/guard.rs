@@ -83,7 +83,7 @@ impl<T> MultiGuard<T> {
     /// Returns the signal of revocation requests for any of the locks; `None` in the child of a
     /// fork. The first call subscribes the locks' clients to the requests.
     fn signal(&self) -> Option<&Arc<RevocationSignal>> {
-        self.lost.revocation(|listener| self.held.hear_requests(listener))
+        self.lost.revocation(|listener| self.held.subscribe_to_revocations(listener))
     }
 
     /// Whether all the locks are held for certain. Local: no round trip.

@@ -42,10 +42,10 @@ use crate::model::wait::Wait;
 ///
 /// **Many.** Plain locks of a client, with the same lease, no named owner and no minimum hold, are
 /// acquired and released together: a request carries up to 1,000 locks, in a cluster locks of the
-/// same slot. See [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the acquire
-/// releases the rest at once, and waits for the busy lock with nothing held. Then up to 64 locks
-/// are acquired one at a time, as above. More locks have to be free at the same instant. Locks
-/// already held by the caller are acquired one at a time.
+/// same hash slot. See [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the
+/// acquire releases the rest at once, and waits for the busy lock with nothing held. Then up to 64
+/// locks are acquired one at a time, as above. More locks have to be free at the same instant.
+/// Locks already held by the caller are acquired one at a time.
 ///
 /// The servers store only the locks of the list. Redisson's `RedissonMultiLock` is the same idea.
 ///

@@ -26,7 +26,7 @@ use crate::store::Store;
 use crate::store::retry::RetryLimit;
 
 /// The maximum number of locks in a request. A server needs about 3 us for each lock.
-pub(crate) const MAX_BATCH: usize = 1000;
+pub(crate) const MAX_BATCH_LOCKS: usize = 1000;
 
 /// Proof that the members of a multi-lock are plain locks of one client, with the same holder and
 /// lease, so batches may carry the members.
@@ -73,7 +73,7 @@ impl PlainLocks {
         let is_one_try = !wait.waits;
         let wait = WaitSpec { waits: false, ..wait };
         let mark = self.core.watchdog.releases.ledger().mark();
-        let request = BatchRequest { locks: self, acquire, wait, is_one_try, mark, all_or_none };
+        let request = BatchedAcquire { locks: self, acquire, wait, is_one_try, mark, all_or_none };
         let mut busy = Vec::new();
         // 1. Locks of the holder nest, one at a time.
         let (own, others): (Vec<usize>, Vec<usize>) =
@@ -90,7 +90,8 @@ impl PlainLocks {
         }
         // 2. The remaining locks, in batches. Several threads send the batches and collect the
         // answers.
-        let queue = BatchQueue::new(in_batches(&self.core.store, acquire.members, others, false));
+        let queue =
+            BatchQueue::new(acquire_batches(&self.core.store, acquire.members, others, false));
         let collected = Mutex::new((partial, busy, Ok(())));
         queue.run(|batch| {
             let answer = request.send(batch);
@@ -124,7 +125,7 @@ impl PlainLocks {
 }
 
 /// The common state of all batches of an acquire.
-struct BatchRequest<'a> {
+struct BatchedAcquire<'a> {
     locks: &'a PlainLocks,
     acquire: &'a MultiAcquire<'a>,
     wait: WaitSpec<'a>,
@@ -139,22 +140,22 @@ struct BatchRequest<'a> {
 
 /// The positions of the locks in one request.
 #[derive(Clone)]
-struct Batch {
+struct AcquireBatch {
     positions: Vec<usize>,
     /// Whether the locks were refused before, and the releases of this client have ended since.
     is_asked_again: bool,
 }
 
-/// The server's answer to a [`Batch`]: granted and busy locks, by position.
+/// The server's answer to an [`AcquireBatch`]: granted and busy locks, by position.
 #[derive(Default)]
-struct BatchAnswer {
+struct AcquireBatchAnswer {
     guards: Vec<(usize, RawGuard)>,
     busy: Vec<usize>,
     /// Locks to send in further batches.
-    unsent: VecDeque<Batch>,
+    unsent: VecDeque<AcquireBatch>,
 }
 
-impl BatchRequest<'_> {
+impl BatchedAcquire<'_> {
     /// Returns an error if the acquire was cancelled or has timed out.
     fn check_time(&self) -> Result<(), Error> {
         let Self { locks, acquire, wait, .. } = self;
@@ -167,28 +168,29 @@ impl BatchRequest<'_> {
         Ok(())
     }
 
-    /// Sends the acquire of `batch` and returns the answer. If the server separates the slots of
-    /// the locks, splits the batch and acquires nothing. A lock refused to a single try is tried
+    /// Sends the acquire of `batch` and returns the answer. If the server separates the hash slots
+    /// of the locks, splits the batch and acquires nothing. A lock refused to a single try is tried
     /// again, in a further batch, once the releases of this client that may explain the refusal are
     /// settled; if such a release stays unsettled, returns an error.
-    fn send(&self, batch: Batch) -> Result<BatchAnswer, Error> {
+    fn send(&self, batch: AcquireBatch) -> Result<AcquireBatchAnswer, Error> {
         self.check_time()?;
         let Self { locks: PlainLocks { core, holder }, acquire, wait, all_or_none, .. } = *self;
-        let Batch { positions, is_asked_again } = batch;
+        let AcquireBatch { positions, is_asked_again } = batch;
         let spec = |position: &usize| Some(&acquire.members.get(*position)?.spec);
         let specs: Vec<_> = positions.iter().filter_map(spec).collect();
         let (guards, refused) = match acquire_many(core, &specs, holder, wait, all_or_none)? {
             ManyAcquired::Answered { guards, busy } => (guards, busy),
-            ManyAcquired::SeveralSlots => {
-                // By now the store knows that the server separates slots. If all names are of the
-                // same slot already, each name gets a request.
+            ManyAcquired::SeveralHashSlots => {
+                // By now the store knows that the server separates hash slots. If all names are of
+                // the same hash slot already, each name gets a request.
                 let (store, members) = (&core.store, acquire.members);
-                let mut unsent = in_batches(store, members, positions.clone(), is_asked_again);
+                let mut unsent = acquire_batches(store, members, positions.clone(), is_asked_again);
                 if unsent.len() == 1 {
-                    let alone = |position| Batch { positions: vec![position], is_asked_again };
+                    let alone =
+                        |position| AcquireBatch { positions: vec![position], is_asked_again };
                     unsent = positions.into_iter().map(alone).collect();
                 }
-                return Ok(BatchAnswer { unsent, ..BatchAnswer::default() });
+                return Ok(AcquireBatchAnswer { unsent, ..AcquireBatchAnswer::default() });
             }
         };
         let at = |index: usize| positions.get(index).copied();
@@ -208,9 +210,9 @@ impl BatchRequest<'_> {
             }
             count_not_acquired(core, &member.spec, None);
         }
-        let again = Some(Batch { positions: again, is_asked_again: true });
+        let again = Some(AcquireBatch { positions: again, is_asked_again: true });
         let unsent = again.filter(|batch| !batch.positions.is_empty()).into_iter().collect();
-        Ok(BatchAnswer { guards, busy, unsent })
+        Ok(AcquireBatchAnswer { guards, busy, unsent })
     }
 
     /// Waits for the releases of this client that may explain the refusals at `refused`. Returns
@@ -247,14 +249,14 @@ impl BatchRequest<'_> {
     }
 }
 
-/// Splits `positions` into batches of a single slot and at most [`MAX_BATCH`] locks each, ordered
-/// by slot and position.
-fn in_batches(
+/// Splits `positions` into batches of a single hash slot and at most [`MAX_BATCH_LOCKS`] locks
+/// each, ordered by hash slot and position.
+fn acquire_batches(
     store: &Store,
     members: &[MemberLock],
     positions: Vec<usize>,
     is_asked_again: bool,
-) -> VecDeque<Batch> {
+) -> VecDeque<AcquireBatch> {
     let mut positions: Vec<_> = positions
         .into_iter()
         .map(|position| {
@@ -265,8 +267,8 @@ fn in_batches(
     positions.sort_unstable();
     let slots = positions.chunk_by(|(one, _), (other, _)| one == other);
     slots
-        .flat_map(|slot| slot.chunks(MAX_BATCH))
+        .flat_map(|slot| slot.chunks(MAX_BATCH_LOCKS))
         .map(|batch| batch.iter().map(|(_, position)| *position).collect())
-        .map(|positions| Batch { positions, is_asked_again })
+        .map(|positions| AcquireBatch { positions, is_asked_again })
         .collect()
 }

@@ -12,7 +12,7 @@ use crate::core::release::{GuardRelease, ReleaseBatch};
 use crate::error::Error;
 use crate::locks::held_locks::RawGuards;
 use crate::locks::multi::batch_queue::BatchQueue;
-use crate::locks::multi::plain_locks::MAX_BATCH;
+use crate::locks::multi::plain_locks::MAX_BATCH_LOCKS;
 use crate::model::panics::drop_payload;
 use crate::model::sync::Mutex;
 use crate::store::retry::RetryLimit;
@@ -129,7 +129,7 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
     let (plain, others): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(RawGuard::is_released_in_batch);
     let mut result = Ok(());
-    let queue = BatchQueue::new(batches(plain, &mut result));
+    let queue = BatchQueue::new(release_batches(plain, &mut result));
     let collected = Mutex::new((result, true));
     queue.run(|batch| {
         let answers = collected.lock().1;
@@ -152,10 +152,13 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
     result
 }
 
-/// Ends the holds of `guards` in this process, and returns the releases in batches of a single slot
-/// and at most [`MAX_BATCH`] locks each. Stores the first loss of a hold in `result`, unless
-/// `result` is an error already.
-fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<GuardRelease>> {
+/// Ends the holds of `guards` in this process, and returns the releases in batches of a single hash
+/// slot and at most [`MAX_BATCH_LOCKS`] locks each. Stores the first loss of a hold in `result`,
+/// unless `result` is an error already.
+fn release_batches(
+    guards: Vec<RawGuard>,
+    result: &mut Result<(), Error>,
+) -> Vec<Vec<GuardRelease>> {
     let mut open: BTreeMap<u16, Vec<GuardRelease>> = BTreeMap::new();
     let mut full = Vec::new();
     for guard in guards {
@@ -168,7 +171,7 @@ fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<Gua
         };
         let batch = open.entry(begun.hash_slot()).or_default();
         batch.push(begun);
-        if batch.len() == MAX_BATCH {
+        if batch.len() == MAX_BATCH_LOCKS {
             full.push(mem::take(batch));
         }
     }

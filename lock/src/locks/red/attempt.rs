@@ -173,9 +173,10 @@ impl QuorumAttempt {
         self.held.grant()
     }
 
-    /// Marks the missing member at `position` as unanswered, for another request. Returns `false`
-    /// if the last request to the member is unanswered.
-    pub(crate) fn ask_again(&self, position: usize) -> bool {
+    /// Records that another request is about to be sent to the member at `position`, which has not
+    /// granted. Returns `false`, without effect, if the previous request to the member is still
+    /// unanswered.
+    pub(crate) fn mark_unanswered(&self, position: usize) -> bool {
         self.state.lock().unanswered.insert(position)
     }
 

@@ -186,7 +186,7 @@ impl RedHold {
         let Quorum { members, shared, .. } = &self.quorum;
         for position in self.attempt.held.missing(members.len()) {
             let interval = members.get(position).and_then(|member| member.spec.renewal_interval());
-            if interval.is_some() && self.attempt.ask_again(position) {
+            if interval.is_some() && self.attempt.mark_unanswered(position) {
                 let (attempt, since) = (&self.attempt, Some(self.since));
                 let request = AcquireRequest::new(attempt, members, &self.caller, position, since);
                 shared.acquire(request, shared.clock().now(), self.server_timeout);
@@ -310,7 +310,7 @@ impl<T> RedGuard<T> {
     /// Returns the signal of revocation requests for any member; `None` in the child of a fork. The
     /// first call subscribes the members' clients to the requests.
     fn signal(&self) -> Option<&Arc<RevocationSignal>> {
-        self.lost.revocation(|listener| self.hold.attempt.held.hear_requests(listener))
+        self.lost.revocation(|listener| self.hold.attempt.held.subscribe_to_revocations(listener))
     }
 
     /// A channel which gets one message when somebody [asks](crate::Lock::ask) for the lock on any

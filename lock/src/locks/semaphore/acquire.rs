@@ -1,6 +1,6 @@
-//! One acquire of permits: all attempts, and the rollback.
+//! One acquire of permits: all tries, and the rollback.
 //!
-//! An attempt without an answer may have taken permits, or may still take permits. All copies of a
+//! A try without an answer may have taken permits, or may still take permits. All copies of a
 //! call have the same request id, or name the same permit ids, so a later copy finds the permits
 //! taken by an earlier copy. If no further copy follows, a rollback is queued, after which no copy
 //! takes anything.
@@ -60,18 +60,18 @@ impl Drop for UndoOnDrop<'_> {
         self.traces.roll_back(self.core, self.is_open, || {
             let (name, owner) = (self.name.clone(), self.request.owner().clone());
             let undo = Arc::new(UndoAcquire::new(name.clone(), self.request.clone()));
-            Release::of_request((name, owner), undo, dedup_ttl(self.core), None)
+            Release::by_operation((name, owner), undo, dedup_ttl(self.core), None)
         });
     }
 }
 
-/// An acquire of permits without ids. Each attempt is a separate call, so a sleeping waiter uses no
+/// An acquire of permits without ids. Each try is a separate call, so a sleeping waiter uses no
 /// request sequence.
 pub(crate) struct SemaphoreAcquire<'a> {
     core: &'a ClientCore,
     name: LockName,
     permits: u32,
-    /// The attempt whose error ended the wait, undone after the waiter has left the queue.
+    /// The try whose error ended the wait, undone after the waiter has left the queue.
     failed: Option<UndoOnDrop<'a>>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
     Ok(answer.reply)
 }
 
-/// An acquire of permits with ids. All attempts name the same ids, unless a refused attempt has to
+/// An acquire of permits with ids. All tries name the same ids, unless a refused try has to
 /// be rolled back.
 pub(crate) struct PermitAcquire<'a> {
     core: &'a Arc<ClientCore>,
@@ -208,7 +208,7 @@ impl Drop for PermitAcquire<'_> {
             let release = ReleasePermits::new(name.clone(), ids, request.clone(), dedup_ttl);
             let lease = self.lease.lease(self.core);
             let ttl = lease.map_or(LONGEST_RETRY, |lease| lease.duration() + dedup_ttl);
-            Release::of_request((name, request), Arc::new(release), ttl, None)
+            Release::by_operation((name, request), Arc::new(release), ttl, None)
         });
     }
 }

@@ -142,7 +142,7 @@ impl ExpirableSemaphore {
         }
     }
 
-    /// Acquires a permit in one attempt. Returns `None` if no permit is free.
+    /// Acquires a permit in one try. Returns `None` if no permit is free.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl ExpirableSemaphore {
         }
     }
 
-    /// Acquires `permits` at once in one attempt. Returns `None` if fewer permits are free.
+    /// Acquires `permits` at once in one try. Returns `None` if fewer permits are free.
     ///
     /// # Errors
     ///
@@ -376,7 +376,7 @@ impl ExpirableSemaphore {
                 let ids = vec![*permit];
                 let one = ReleasePermits::new(name.clone(), ids, owner.clone(), Duration::ZERO);
                 let id = ReleaseId { owner, kind: None, name };
-                let release = AcknowledgedRelease::of_request(id, Arc::new(one), lifetime);
+                let release = AcknowledgedRelease::by_operation(id, Arc::new(one), lifetime);
                 core.watchdog.releases.log(answer.sent_at, release);
             }
         }

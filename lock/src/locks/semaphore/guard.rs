@@ -139,7 +139,7 @@ impl SemaphoreGuard {
         let id = (self.name.clone(), request.owner().clone());
         let give_back = GiveBackPermits::new(self.name.clone(), self.permits, request);
         let operation: ReleaseOp = Arc::new(give_back);
-        let release = Release::of_request(id, Arc::clone(&operation), RETRY_TIME, None);
+        let release = Release::by_operation(id, Arc::clone(&operation), RETRY_TIME, None);
         let no = core.watchdog.releases.begin(release);
         self.begun = Some(no);
         (no, operation)

@@ -121,7 +121,7 @@ impl Expiry {
 /// releases in the ledger.
 struct EndedPermits {
     releases: Vec<ReleaseNo>,
-    request: ReleaseOp,
+    operation: ReleaseOp,
     /// The time until which all permits would have been valid.
     valid_until: Option<Instant>,
 }
@@ -345,12 +345,12 @@ impl HeldPermits {
     fn release_on_drop(&mut self) -> Result<(), Error> {
         self.check_home()?;
         let (ended, first_loss) = self.end();
-        let EndedPermits { releases, request, .. } = &ended;
+        let EndedPermits { releases, operation, .. } = &ended;
         let (core, name) = (&*self.core, &self.name);
         let wait = |left| self.send(&ended, left, RetryLimit::One);
         let queue = || self.queue(releases);
         first_loss.and(send_on_drop(core, name, false, wait, queue, |limit| {
-            core.watchdog.send_unread(releases, (name, request), core.now(), limit)
+            core.watchdog.send_unread(releases, (name, operation), core.now(), limit)
         }))
     }
 
@@ -403,8 +403,8 @@ impl HeldPermits {
         let (name, owner) = (self.name.clone(), core.id.next_owner());
         // While the server remembers the release, a late copy of the acquire takes nothing.
         let remembered = self.late_copy_deadline.map_or(Duration::ZERO, |_| dedup_ttl(core));
-        let request = Arc::new(ReleasePermits::new(name, ids, owner, remembered));
-        (EndedPermits { releases: ended, request, valid_until }, first_loss)
+        let operation = Arc::new(ReleasePermits::new(name, ids, owner, remembered));
+        (EndedPermits { releases: ended, operation, valid_until }, first_loss)
     }
 
     /// Sends the release `ended` within `timeout`, with retries up to `limit`, and settles the
@@ -415,13 +415,14 @@ impl HeldPermits {
         timeout: Duration,
         limit: RetryLimit,
     ) -> Result<(), Error> {
-        let (core, EndedPermits { releases, request, valid_until }) = (&*self.core, ended);
+        let (core, EndedPermits { releases, operation, valid_until }) = (&*self.core, ended);
         if releases.is_empty() {
             return Ok(());
         }
         let is_endless = matches!(self.expiry, Expiry::Endless);
         let in_time = |now| is_endless || valid_until.is_some_and(|end| now < end);
-        let sent = send_and_settle(core, releases, request, &self.name, (timeout, limit), in_time);
+        let sent =
+            send_and_settle(core, releases, operation, &self.name, (timeout, limit), in_time);
         sent?.verdict.map_err(|unknown| self.error(unknown))
     }
 

@@ -132,13 +132,13 @@ impl CountDownLatch {
         self.wait_with(limit)
     }
 
-    /// Waits until the latch is open, within the limit of [`wait`](Wait). Returns `false` on
-    /// timeout.
+    /// Waits until the latch is open, within the limit of the argument. Returns `true` if the latch
+    /// is open, and `false` on timeout. With [`Wait::none`] the call queries the count once.
     ///
     /// # Errors
     ///
-    /// See [`wait`](Self::wait). If the server has not answered by the end of the wait, the call
-    /// returns an error. Also [`Error::Cancelled`].
+    /// * [`Error::Cancelled`] - the wait was [cancelled](Wait::or_cancelled).
+    /// * As [`wait`](Self::wait), also if the server has not answered by the end of the wait.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn wait_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<bool, Error> {
         let (core, name) = self.named.current()?;

@@ -87,7 +87,7 @@ impl Semaphore {
         Err(Error::Cancelled { name: self.named.current()?.1.shown() })
     }
 
-    /// Acquires `permits` in one attempt. Returns `None` if fewer permits are free.
+    /// Acquires `permits` in one try. Returns `None` if fewer permits are free.
     ///
     /// # Errors
     ///

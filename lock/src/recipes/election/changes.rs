@@ -65,9 +65,11 @@ impl LeaderChanges {
         let name = self.election.lock_name()?;
         let wait = wait.into().begin(&*core.clock);
         let channel = name.channel();
-        let request = WaitParameters::new(&name, &channel, WaitMode::Watching, wait);
+        let parameters = WaitParameters::new(&name, &channel, WaitMode::Watching, wait);
         let mut look = LeaderTry { election: &self.election, before: self.leader.as_ref(), wait };
-        let Some(leader) = wait_for(&core, request, &mut look)?.granted else { return Ok(false) };
+        let Some(leader) = wait_for(&core, parameters, &mut look)?.granted else {
+            return Ok(false);
+        };
         self.leader = leader;
         Ok(true)
     }

@@ -91,7 +91,7 @@ impl Term {
         let (losses, revocation) = ([of_term, of_campaign], RevocationSignal::new());
         let listener = TermListener { losses, revocation: Arc::clone(&revocation) };
         guard.raw().add_listener(Arc::new(listener));
-        guard.raw().hear_requests();
+        guard.raw().subscribe_to_revocations();
         if let Some(value) = value {
             guard.raw().advertise(value);
         }
@@ -122,10 +122,11 @@ impl Term {
         self.state.number
     }
 
-    /// Whether this candidate leads for certain. Local: no round trip.
+    /// Returns whether this candidate is certainly the leader at the time of the call. Local: no
+    /// round trip.
     ///
-    /// Returns `false` from the first instruction after a pause longer than the lease, and for ever
-    /// after. In the child of a fork the result is `false`.
+    /// After `false` the result stays `false`. If the process was paused for longer than the lease,
+    /// the next call returns `false`. In the child of a fork the result is `false`.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.state.is_leader()

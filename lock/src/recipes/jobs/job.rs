@@ -105,8 +105,9 @@ impl Job {
         self
     }
 
-    /// Runs `run` on this thread if the slot has not run and runs nowhere else, and records the
-    /// run. Does not wait for a run elsewhere.
+    /// Calls `run` on this thread and records the end of the run, if the slot has not run, runs
+    /// nowhere else now, and has attempts left. Otherwise returns at once, without a call of `run`.
+    /// The [`RunOutcome`] says which case it was; an error of `run` is [`RunOutcome::Failed`].
     ///
     /// A panic of `run` passes through this call. The attempt counts, and is listed as
     /// [died](crate::RunState::Died).
@@ -326,8 +327,8 @@ impl Job {
 fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<ServerTime>) {
     let BeginRun { keys: JobKeys { lock, record, .. }, owner, retention, .. } = begin.clone();
     let give_back = Arc::new(GiveBackAttempt { record, owner: owner.clone() });
-    let request = (lock, owner);
-    let release = Release::of_request(request, give_back, retention.duration(), late_copy_deadline);
+    let id = (lock, owner);
+    let release = Release::by_operation(id, give_back, retention.duration(), late_copy_deadline);
     // If too many releases are queued already, the refusal is counted.
     core.watchdog.releases.queue_new(core.now(), release);
 }

@@ -215,7 +215,7 @@ fn a_client_that_is_told_releases_what_it_has_cached() {
             // A client hears others from its first acquire on, and that may take a while.
             drop(cached(setup).lock().unwrap());
             drop(setup.lock().lock().unwrap());
-            assert!(setup.core.waits.hears_requests());
+            assert!(setup.core.waits.is_subscribed_to_revocations());
         }
         let threads = (0..4).map(|number| {
             spawn(if number % 2 == 0 { &setup } else { &other }, move |setup| {

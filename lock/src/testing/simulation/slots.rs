@@ -1,7 +1,7 @@
 //! A cluster of two nodes: which of them serves the slot of the lock, and what the other replies.
 
 use crate::ops::value::Value;
-use crate::store::redis::resp::hash_slot::{SLOTS, hash_slot_of};
+use crate::store::redis::resp::hash_slot::{HASH_SLOTS, hash_slot_of};
 
 /// Which part a node has in serving the slot of the lock, as far as it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Node {
         Value::Array(vec![
             range(0, self.slot - 1, self.rest),
             range(self.slot, self.slot, owner),
-            range(self.slot + 1, SLOTS - 1, self.rest),
+            range(self.slot + 1, HASH_SLOTS - 1, self.rest),
         ])
     }
 }

@@ -1,17 +1,17 @@
-//! A Redis Cluster: sends an operation to the node that serves the slot of its keys.
+//! A Redis Cluster: sends an operation to the node that serves the hash slot of its keys.
 //!
-//! A node without this slot redirects the operation to the slot's node. A redirected operation has
-//! not run, so the client sends the operation there at once: at most [`MAX_SENDS`] sends within the
-//! attempt's time. When a node cannot be reached, the topology is refreshed in the background;
-//! callers retry as with a single server.
+//! A node without this hash slot redirects the operation to the hash slot's node. A redirected
+//! operation has not run, so the client sends the operation there at once: at most [`MAX_SENDS`]
+//! sends within the attempt's time. When a node cannot be reached, the topology is refreshed in the
+//! background; callers retry as with a single server.
 //!
-//! A not-after is a time by the clock of the receiving node. After a slot has moved, an earlier
-//! copy of an operation can only reach the old owner. The old owner refuses the copy, or the copy's
-//! write is lost because this node is no longer a master. The clocks of two nodes are compared in
-//! one case only: to decide whether a release has outlived all copies of its acquire. If the clock
-//! of the new owner is ahead, the decision is too early. If the slot then moves back within a
-//! command timeout, a copy may still be accepted. Its lock stays, without a holder, until the lease
-//! ends.
+//! A not-after is a time by the clock of the receiving node. After a hash slot has moved, an
+//! earlier copy of an operation can only reach the old owner. The old owner refuses the copy, or
+//! the copy's write is lost because this node is no longer a master. The clocks of two nodes are
+//! compared in one case only: to decide whether a release has outlived all copies of its acquire.
+//! If the clock of the new owner is ahead, the decision is too early. If the hash slot then moves
+//! back within a command timeout, a copy may still be accepted. Its lock stays, without a holder,
+//! until the lease ends.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -33,7 +33,7 @@ use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
 use crate::store::redis::node::pipeline::Redirected;
 use crate::store::redis::node::request::MAX_SENDS;
-use crate::store::redis::resp::hash_slot::{hash_slot_of, shares_slot_with_derived};
+use crate::store::redis::resp::hash_slot::{hash_slot_of, shares_hash_slot_with_derived};
 use crate::store::redis::resp::redirect::Redirection;
 use crate::store::server_id::ServerId;
 use crate::store::shutdown::CallGeneration;
@@ -365,14 +365,16 @@ fn not_followed() -> Failure {
 
 /// Returns the hash slot of all these keys, or zero without keys.
 ///
-/// The failure names a key with derived names in several slots, or else a key outside the slot of
-/// the first key.
+/// The failure names a key with derived names in several hash slots, or else a key outside the hash
+/// slot of the first key.
 pub(crate) fn hash_slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
     let cross_slot = |name: &str| Failure::CrossSlot { name: truncated(name) };
     let Some(first) = keys.first() else { return Ok(0) };
     let slot = hash_slot_of(first);
-    match keys.iter().find(|key| !shares_slot_with_derived(key) || hash_slot_of(key) != slot) {
-        Some(key) => Err(cross_slot(if shares_slot_with_derived(first) { key } else { first })),
+    match keys.iter().find(|key| !shares_hash_slot_with_derived(key) || hash_slot_of(key) != slot) {
+        Some(key) => {
+            Err(cross_slot(if shares_hash_slot_with_derived(first) { key } else { first }))
+        }
         None => Ok(slot),
     }
 }

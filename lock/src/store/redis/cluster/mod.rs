@@ -1,4 +1,4 @@
-//! A Redis Cluster: the topology, and the routing of operations to the nodes of their slots.
+//! A Redis Cluster: the topology, and the routing of operations to the nodes of their hash slots.
 
 pub(crate) mod cluster;
 pub(crate) mod nodes;

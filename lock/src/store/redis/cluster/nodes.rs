@@ -1,4 +1,4 @@
-//! The known nodes of a cluster, each with its own connections, and the slots of the nodes.
+//! The known nodes of a cluster, each with its own connections, and the hash slots of the nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ use crate::store::redis::sentinel::master::MasterEndpoint;
 use crate::store::server_id::ServerId;
 use crate::store::unread::ReleaseReplies;
 
-/// How long a node without slots is retained. A new node serves no slot yet, while nodes redirect
-/// callers to the new node. And calls under way on a leaving node should end there.
+/// How long a node without hash slots is retained. A new node serves no hash slot yet, while nodes
+/// redirect callers to the new node. And calls under way on a leaving node should end there.
 const MAX_UNUSED: Duration = Duration::from_secs(5);
 
 /// Creates the nodes of one cluster.
@@ -61,7 +61,7 @@ pub(crate) struct Nodes {
 /// A known node, with the time of its last use.
 struct NodeEntry {
     node: Arc<Node>,
-    /// When the node last served a slot or was the target of a redirection.
+    /// When the node last served a hash slot or was the target of a redirection.
     used_at: Instant,
 }
 
@@ -89,7 +89,7 @@ impl Nodes {
         self.entries.values().map(|entry| &entry.node)
     }
 
-    /// Returns the id of any node, which redirects operations on foreign slots. `None` without
+    /// Returns the id of any node, which redirects operations on foreign hash slots. `None` without
     /// nodes.
     pub(crate) fn any(&self) -> Option<ServerId> {
         self.entries.keys().next().copied()
@@ -113,9 +113,9 @@ impl Nodes {
         Some(Arc::clone(&entry.node))
     }
 
-    /// Sets the owner of one slot to the existing node at `address`.
+    /// Sets the owner of one hash slot to the existing node at `address`.
     pub(crate) fn set_owner(&mut self, slot: u16, address: &Address, now: Instant) {
-        // As far as is known, the slot's earlier owner has served the slot until now.
+        // As far as is known, the hash slot's earlier owner has served the hash slot until now.
         let earlier = self.map.owner(slot);
         if let Some(entry) = earlier.and_then(|id| self.entries.get_mut(&id)) {
             entry.used_at = now;
@@ -126,7 +126,7 @@ impl Nodes {
     /// Replaces the owners of all hash slots, and creates the nodes of `ranges`. Returns whether
     /// any owner has changed.
     pub(crate) fn learn(&mut self, ranges: &[SlotRange], now: Instant) -> bool {
-        // As far as is known, the earlier owners have served their slots until now.
+        // As far as is known, the earlier owners have served their hash slots until now.
         for id in self.map.serving() {
             if let Some(entry) = self.entries.get_mut(&id) {
                 entry.used_at = now;

@@ -98,7 +98,7 @@ impl Refresher {
     /// Requests a refresh after a failure that a change of the topology may have caused. Ignores
     /// other failures.
     pub(crate) fn report_failure(&self, failure: &Failure) {
-        // While a slot migrates, its keys are refused, but the topology has not changed yet.
+        // While a hash slot migrates, its keys are refused, but the topology has not changed yet.
         let is_migrating = matches!(failure, Failure::Refused { code, .. } if code == "TRYAGAIN");
         if failure.is_transient() && !is_migrating {
             if matches!(failure, Failure::NotSent { .. } | Failure::Unknown { .. }) {

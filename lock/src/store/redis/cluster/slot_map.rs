@@ -1,4 +1,4 @@
-//! Maps each slot of a cluster to the node that serves the slot.
+//! Maps each hash slot of a cluster to the node that serves the hash slot.
 //!
 //! Each node has an id. The id of a forgotten node is not used again: a returning node gets a new
 //! id.
@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::store::redis::address::url::Address;
-use crate::store::redis::resp::hash_slot::SLOTS;
+use crate::store::redis::resp::hash_slot::HASH_SLOTS;
 use crate::store::server_id::ServerId;
 
 /// Consecutive hash slots, both ends included, and the node that serves the hash slots.
@@ -18,7 +18,7 @@ pub(crate) struct SlotRange {
 }
 
 impl SlotRange {
-    /// Returns the number of slots in the range.
+    /// Returns the number of hash slots in the range.
     pub(crate) fn slots(&self) -> usize {
         usize::from(self.last.saturating_sub(self.first)) + 1
     }
@@ -27,24 +27,24 @@ impl SlotRange {
 /// The owner of each hash slot, the id of each node, and the takeovers of hash slots.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
-    /// The owner of each slot.
+    /// The owner of each hash slot.
     owners: Vec<Option<ServerId>>,
     ids: HashMap<Address, ServerId>,
     next_id: u32,
-    /// Earlier owners not yet compared with the slot's new owner: for redirected single slots, and
-    /// for slots without an owner.
+    /// Earlier owners not yet compared with the hash slot's new owner: for redirected single hash
+    /// slots, and for hash slots without an owner.
     earlier_owners: HashMap<u16, ServerId>,
     /// The number of takeovers and restarts.
     moves: u64,
-    /// For each slot, the value of `moves` after its last takeover or restart. Empty before the
-    /// first.
+    /// For each hash slot, the value of `moves` after its last takeover or restart. Empty before
+    /// the first.
     moved_at: Vec<u64>,
 }
 
 impl SlotMap {
     pub(crate) fn new() -> Self {
         Self {
-            owners: vec![None; usize::from(SLOTS)],
+            owners: vec![None; usize::from(HASH_SLOTS)],
             ids: HashMap::new(),
             next_id: ServerId::ONLY.0,
             earlier_owners: HashMap::new(),
@@ -69,7 +69,7 @@ impl SlotMap {
         id
     }
 
-    /// Sets the owner of one slot to the node at `address`. Returns the node's id.
+    /// Sets the owner of one hash slot to the node at `address`. Returns the node's id.
     pub(crate) fn set_owner(&mut self, slot: u16, address: &Address) -> ServerId {
         let id = self.id_of(address);
         if let Some(owner) = self.owners.get_mut(usize::from(slot))
@@ -83,7 +83,7 @@ impl SlotMap {
     /// Replaces the owners of all hash slots. Slots outside the ranges have no owner. Returns
     /// whether any owner has changed. Counts takeovers.
     pub(crate) fn learn(&mut self, ranges: &[SlotRange]) -> bool {
-        let mut owners = vec![None; usize::from(SLOTS)];
+        let mut owners = vec![None; usize::from(HASH_SLOTS)];
         for SlotRange { first, last, address } in ranges {
             let id = self.id_of(address);
             let slots = usize::from(*first)..=usize::from(*last);
@@ -99,19 +99,19 @@ impl SlotMap {
         has_changed
     }
 
-    /// Counts a takeover of slots by a replica as one move. Holds are verified and recent releases
-    /// sent again after a move, because the replica may lack the latest writes.
+    /// Counts a takeover of hash slots by a replica as one move. Holds are verified and recent
+    /// releases sent again after a move, because the replica may lack the latest writes.
     ///
-    /// A master that gives a slot away still serves slots and stays a master: no takeover. If the
-    /// earlier owner serves no slot any more, this node died or became a replica, and its own
-    /// replica took over. A single redirection does not show the difference, so the earlier owner
-    /// is retained until the whole topology is known. A master that gave its last slot away looks
-    /// like a dead master; some holds are then verified needlessly.
+    /// A master that gives a hash slot away still serves hash slots and stays a master: no
+    /// takeover. If the earlier owner serves no hash slot any more, this node died or became a
+    /// replica, and its own replica took over. A single redirection does not show the difference,
+    /// so the earlier owner is retained until the whole topology is known. A master that gave its
+    /// last hash slot away looks like a dead master; some holds are then verified needlessly.
     fn count_takeovers(&mut self, before: &[Option<ServerId>]) {
         let serving = self.serving();
         let mut earlier_owners = std::mem::take(&mut self.earlier_owners);
         let mut taken_over = Vec::new();
-        for slot in 0..SLOTS {
+        for slot in 0..HASH_SLOTS {
             let earlier =
                 earlier_owners.remove(&slot).or_else(|| before.get(usize::from(slot)).copied()?);
             match (earlier, self.owner(slot)) {
@@ -120,7 +120,7 @@ impl SlotMap {
                         taken_over.push(slot);
                     }
                 }
-                // Compared with the slot's next owner later.
+                // Compared with the hash slot's next owner later.
                 (Some(earlier), None) => drop(self.earlier_owners.insert(slot, earlier)),
                 (None, _) => {}
             }
@@ -128,19 +128,21 @@ impl SlotMap {
         self.count_move(&taken_over);
     }
 
-    /// Counts a restart of a node as a takeover of its slots.
+    /// Counts a restart of a node as a takeover of its hash slots.
     pub(crate) fn count_restart(&mut self, id: ServerId) {
-        let slots: Vec<u16> = (0..SLOTS).filter(|slot| self.owner(*slot) == Some(id)).collect();
+        let slots: Vec<u16> =
+            (0..HASH_SLOTS).filter(|slot| self.owner(*slot) == Some(id)).collect();
         self.count_move(&slots);
     }
 
-    /// Counts one move of all `slots`: another node serves the slots, or their node was restarted.
+    /// Counts one move of all `slots`: another node serves the hash slots, or their node was
+    /// restarted.
     fn count_move(&mut self, slots: &[u16]) {
         if slots.is_empty() {
             return;
         }
         self.moves += 1;
-        self.moved_at.resize(usize::from(SLOTS), 0);
+        self.moved_at.resize(usize::from(HASH_SLOTS), 0);
         for slot in slots {
             if let Some(at) = self.moved_at.get_mut(usize::from(*slot)) {
                 *at = self.moves;
@@ -153,18 +155,19 @@ impl SlotMap {
         self.moves
     }
 
-    /// Returns whether this slot was taken over, or its node restarted, after the first `moves`.
+    /// Returns whether this hash slot was taken over, or its node restarted, after the first
+    /// `moves`.
     pub(crate) fn has_moved(&self, slot: u16, moves: u64) -> bool {
         self.moved_at(slot) > moves
     }
 
-    /// Returns the value of `moves` after the slot's last takeover or restart. Zero before the
+    /// Returns the value of `moves` after the hash slot's last takeover or restart. Zero before the
     /// first.
     fn moved_at(&self, slot: u16) -> u64 {
         self.moved_at.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
-    /// Returns the nodes with at least one slot.
+    /// Returns the nodes with at least one hash slot.
     pub(crate) fn serving(&self) -> BTreeSet<ServerId> {
         let mut serving = BTreeSet::new();
         // Most neighbours have the same owner: insert each run's owner once.
@@ -178,7 +181,7 @@ impl SlotMap {
         serving
     }
 
-    /// Forgets a node without slots: a returning node gets a new id.
+    /// Forgets a node without hash slots: a returning node gets a new id.
     pub(crate) fn forget(&mut self, forgotten: ServerId) {
         self.ids.retain(|_, id| *id != forgotten);
     }
@@ -199,7 +202,10 @@ mod tests {
     #[test]
     fn at_first_no_slot_has_an_owner() {
         let map = SlotMap::new();
-        assert_eq!((map.owner(0), map.owner(SLOTS - 1), map.owner(u16::MAX)), (None, None, None));
+        assert_eq!(
+            (map.owner(0), map.owner(HASH_SLOTS - 1), map.owner(u16::MAX)),
+            (None, None, None)
+        );
         assert!(map.serving().is_empty());
     }
 
@@ -244,13 +250,13 @@ mod tests {
         map.set_owner(1, &address(2));
         map.learn(&[range(0, 1, 2), range(2, 8191, 1), range(8192, 16_383, 2)]);
         assert_eq!(map.moves(), 0);
-        // A replica replaces the first node. One slot was redirected to it before.
+        // A replica replaces the first node. One hash slot was redirected to it before.
         map.set_owner(7, &address(3));
         assert_eq!(map.moves(), 0);
         map.learn(&[range(0, 1, 2), range(2, 8191, 3), range(8192, 16_383, 2)]);
         assert_eq!(map.moves(), 1);
         assert_eq!([1, 2, 7, 8191, 8192].map(|slot| map.moved_at(slot)), [0, 1, 1, 1, 0]);
-        // Some slots have no owner for a while.
+        // Some hash slots have no owner for a while.
         map.learn(&[range(0, 1, 2), range(2, 8191, 3)]);
         map.learn(&[range(0, 1, 3), range(2, 8191, 3)]);
         assert_eq!((map.moves(), map.moved_at(0), map.moved_at(8192)), (2, 2, 0));
@@ -265,7 +271,7 @@ mod tests {
         let mut map = SlotMap::new();
         map.learn(&[range(0, 8191, 1), range(8192, 16_383, 2)]);
         // The replica of the first node takes over. A node that is behind sends the client to a
-        // node that serves other slots, and this node sends the client to the replica.
+        // node that serves other hash slots, and this node sends the client to the replica.
         map.set_owner(0, &address(2));
         map.set_owner(0, &address(3));
         map.learn(&[range(0, 8191, 3), range(8192, 16_383, 2)]);

@@ -1,4 +1,4 @@
-//! Queries the slots of a cluster's nodes, and whether the cluster has sharded channels.
+//! Queries the hash slots of a cluster's nodes, and whether the cluster has sharded channels.
 
 use crate::ops::value::Value;
 use crate::store::failure::Failure;
@@ -19,7 +19,7 @@ pub(crate) struct Description {
 
 /// Queries a node for its description of the cluster. `asked` is the node's address, and `channels`
 /// the result of an earlier query. The inner failure is an error reply, or a reply without usable
-/// slots.
+/// hash slots.
 pub(crate) fn query_description(
     connection: &mut Connection,
     asked: &Address,

@@ -3,16 +3,18 @@
 use crate::ops::value::Value;
 use crate::store::redis::address::url::Address;
 use crate::store::redis::cluster::slot_map::SlotRange;
-use crate::store::redis::resp::hash_slot::SLOTS;
+use crate::store::redis::resp::hash_slot::HASH_SLOTS;
 
 /// Parses the reply of the node `asked`: for each range both ends and the nodes, the master first.
-/// `None` if the reply has another form, or the ranges contain more than all slots.
+/// `None` if the reply has another form, or the ranges contain more than all hash slots.
 pub(crate) fn parse_ranges(value: &Value, asked: &Address) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = value else { return None };
     let parsed: Option<Vec<_>> = ranges.iter().map(|range| parse_range(range, asked)).collect();
-    // A slot has one master, so there are no more masters than slots. This bounds the number of
-    // connections.
-    parsed.filter(|ranges| ranges.iter().map(SlotRange::slots).sum::<usize>() <= usize::from(SLOTS))
+    // A hash slot has one master, so there are no more masters than hash slots. This bounds the
+    // number of connections.
+    parsed.filter(|ranges| {
+        ranges.iter().map(SlotRange::slots).sum::<usize>() <= usize::from(HASH_SLOTS)
+    })
 }
 
 /// Parses one range in the reply of the node `asked`. `None` if the range has another form.
@@ -30,7 +32,7 @@ fn parse_range(value: &Value, asked: &Address) -> Option<SlotRange> {
     };
     let address = asked.beside(host, u16::try_from(*port).ok()?)?;
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-    (first <= last && last < SLOTS).then_some(SlotRange { first, last, address })
+    (first <= last && last < HASH_SLOTS).then_some(SlotRange { first, last, address })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Assigns each channel to a node of a cluster, where the channel is subscribed.
 //!
-//! A channel is subscribed at the node of its slot, where both sharded and unsharded messages
-//! arrive. When a slot moves, the server ends the subscriptions of its channels. Each channel is
-//! subscribed again at once, because the refusal names the new node. Once the new node has
+//! A channel is subscribed at the node of its hash slot, where both sharded and unsharded messages
+//! arrive. When a hash slot moves, the server ends the subscriptions of its channels. Each channel
+//! is subscribed again at once, because the refusal names the new node. Once the new node has
 //! confirmed, waiters query their locks, so no message in between is missed.
 //!
 //! Lock order: the waiters, then the lock here, then the nodes and the state of a subscriber. No
@@ -25,14 +25,15 @@ pub(crate) struct ClusterSubscriptions {
 /// The node of each channel, and the nodes with commands to send.
 #[derive(Debug, Default)]
 struct ChannelOwners {
-    /// The node of each channel. `None` while no node serves the channel's slot; waiters then poll.
+    /// The node of each channel. `None` while no node serves the channel's hash slot; waiters then
+    /// poll.
     owners: BTreeMap<Arc<str>, Option<ServerId>>,
     /// Nodes with unflushed commands.
     unflushed: BTreeSet<ServerId>,
 }
 
 impl ClusterSubscriptions {
-    /// Subscribes a channel at the node of its slot. Returns whether there is a node. Call
+    /// Subscribes a channel at the node of its hash slot. Returns whether there is a node. Call
     /// [`flush`](Self::flush) afterwards.
     pub(crate) fn subscribe(&self, channel: &Arc<str>, nodes: &RwLock<Nodes>) -> bool {
         let mut state = self.state.lock();
@@ -63,8 +64,8 @@ impl ClusterSubscriptions {
         }
     }
 
-    /// Moves every channel to the current node of its slot; call [`flush`](Self::flush) afterwards.
-    /// Returns whether every channel has a node.
+    /// Moves every channel to the current node of its hash slot; call [`flush`](Self::flush)
+    /// afterwards. Returns whether every channel has a node.
     pub(crate) fn rebalance(&self, nodes: &RwLock<Nodes>) -> bool {
         let mut state = self.state.lock();
         let nodes = nodes.read();

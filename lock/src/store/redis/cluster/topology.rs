@@ -1,4 +1,5 @@
-//! The known state of a cluster: the nodes, their slots, and the channels subscribed at each node.
+//! The known state of a cluster: the nodes, their hash slots, and the channels subscribed at each
+//! node.
 
 use std::ops::Add;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::store::redis::resp::hash_slot::hash_slot_of;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::server_id::ServerId;
 
-/// The nodes of a cluster with their slots, and the subscribed channels.
+/// The nodes of a cluster with their hash slots, and the subscribed channels.
 pub(crate) struct Topology {
     nodes: RwLock<Nodes>,
     subscriptions: ClusterSubscriptions,
@@ -40,14 +41,14 @@ impl Topology {
         self.nodes.read().channels()
     }
 
-    /// Returns the node that serves a slot. `None` if no such node is known.
+    /// Returns the node that serves a hash slot. `None` if no such node is known.
     pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let nodes = self.nodes.read();
         nodes.get(nodes.map.owner(slot)?).cloned()
     }
 
-    /// Returns the id of the node of a slot, or else of any node: any node redirects the operation.
-    /// `None` without nodes.
+    /// Returns the id of the node of a hash slot, or else of any node: any node redirects the
+    /// operation. `None` without nodes.
     pub(crate) fn owner_or_any(&self, slot: u16) -> Option<ServerId> {
         let nodes = self.nodes.read();
         nodes.map.owner(slot).or_else(|| nodes.any())
@@ -62,7 +63,7 @@ impl Topology {
         self.nodes.read().iter().cloned().collect()
     }
 
-    /// Returns the nodes with at least one slot.
+    /// Returns the nodes with at least one hash slot.
     pub(crate) fn serving(&self) -> Vec<ServerId> {
         self.nodes.read().map.serving().into_iter().collect()
     }
@@ -72,8 +73,8 @@ impl Topology {
         self.nodes.write().get_or_create(address, SystemClock.now())
     }
 
-    /// Sets the owner of one slot to the node at `address`. Returns the node, with `true` if the
-    /// owner has changed. `None` after [`close`](Self::close).
+    /// Sets the owner of one hash slot to the node at `address`. Returns the node, with `true` if
+    /// the owner has changed. `None` after [`close`](Self::close).
     pub(crate) fn set_owner(&self, slot: u16, address: &Address) -> Option<(Arc<Node>, bool)> {
         let (mut nodes, now) = (self.nodes.write(), SystemClock.now());
         let node = nodes.get_or_create(address, now)?;
@@ -115,18 +116,18 @@ impl Topology {
         self.nodes.read().map.moves()
     }
 
-    /// Returns whether the slot of `key` was taken over, or its node restarted, after the first
-    /// `moves`.
+    /// Returns whether the hash slot of `key` was taken over, or its node restarted, after the
+    /// first `moves`.
     pub(crate) fn has_moved(&self, key: &str, moves: u64) -> bool {
         self.nodes.read().map.has_moved(hash_slot_of(key), moves)
     }
 
-    /// Counts a restart of a node as a takeover of its slots.
+    /// Counts a restart of a node as a takeover of its hash slots.
     pub(crate) fn count_restart(&self, id: ServerId) {
         self.nodes.write().map.count_restart(id);
     }
 
-    /// Subscribes a channel at the node of its slot. Returns whether there is a node.
+    /// Subscribes a channel at the node of its hash slot. Returns whether there is a node.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) -> bool {
         self.subscriptions.subscribe(channel, &self.nodes)
     }
@@ -141,8 +142,8 @@ impl Topology {
         self.subscriptions.flush(&self.nodes);
     }
 
-    /// Moves every channel to the current node of its slot. Returns whether every channel has a
-    /// node.
+    /// Moves every channel to the current node of its hash slot. Returns whether every channel has
+    /// a node.
     pub(crate) fn rebalance(&self) -> bool {
         let all_served = self.subscriptions.rebalance(&self.nodes);
         self.flush();
@@ -170,7 +171,7 @@ impl Topology {
         nodes.iter().map(|node| node.connections()).fold(removed, Connections::add)
     }
 
-    /// Returns the failure of an operation if no node is known for its slot: `Closed` after
+    /// Returns the failure of an operation if no node is known for its hash slot: `Closed` after
     /// [`close`](Self::close), otherwise a transient refusal.
     pub(crate) fn no_node(&self) -> Failure {
         if self.nodes.read().is_closed() {

@@ -133,8 +133,9 @@ impl Connection {
         self.socket.tls_error()
     }
 
-    /// Splits the connection into the socket and the decoder, which may have read ahead. For a
-    /// connection that only receives.
+    /// Returns the socket and the decoder, and drops the timeouts. The decoder may have received
+    /// bytes of further replies, so a reader must go on with this decoder. A subscriber splits its
+    /// connection, because one thread reads and other threads write.
     pub(crate) fn into_parts(self) -> (Arc<Socket>, Decoder) {
         (self.socket, self.decoder)
     }

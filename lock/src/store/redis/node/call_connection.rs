@@ -16,7 +16,7 @@ use crate::store::unread::UnreadReleases;
 /// A connection for calls.
 ///
 /// A connection has one owner at any time: the list of idle connections, a running thread, or the
-/// slot of a waiter being woken. So a connection has no lock, and no system call is made under a
+/// state of a waiter being woken. So a connection has no lock, and no system call is made under a
 /// lock. Dropping the owner closes the connection, so a panic of a thread loses one connection
 /// only.
 pub(crate) struct CallConnection {

@@ -291,7 +291,7 @@ impl Node {
 
     /// Sends an operation and returns the reply. Sends the operation again while nothing has run,
     /// at most [`MAX_SENDS`] times. With `asking`, another node has redirected the operation to
-    /// this node, because its slot is migrating.
+    /// this node, because its hash slot is migrating.
     pub(crate) fn execute(
         &self,
         operation: &AnyOperation<'_>,
@@ -513,8 +513,8 @@ impl Node {
     }
 }
 
-/// Sends an operation after `ASKING`, so that a node accepts the operation for a slot migrating to
-/// the node.
+/// Sends an operation after `ASKING`, so that a node accepts the operation for a hash slot
+/// migrating to the node.
 fn call_asking(
     connection: &mut Connection,
     packed: &[u8],

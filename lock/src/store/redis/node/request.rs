@@ -72,7 +72,7 @@ pub(crate) fn classify_reply(
     }
     match reply {
         Value::Refusal { code, .. } if code == "NOSCRIPT" => ReplyAction::SendBody,
-        // The slot is migrating, and a key computed by the script is at the other node.
+        // The hash slot is migrating, and a key computed by the script is at the other node.
         Value::Refusal { code, message } if code == "ERR" && message.contains(UNDECLARED_KEY) => {
             ReplyAction::Fail { code: "TRYAGAIN".to_owned(), message }
         }

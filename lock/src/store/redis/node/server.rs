@@ -76,9 +76,9 @@ pub(crate) struct Server {
     move_listeners: Mutex<Vec<Parker>>,
     /// The last failure of the connect in progress.
     connect_failure: Mutex<Option<Failure>>,
-    /// Whether the server has refused keys in several slots: the server is a cluster, or a cluster
-    /// is behind its address. Relaxed: an outdated `false` costs one more refusal.
-    separates_slots: AtomicBool,
+    /// Whether the server has refused keys in several hash slots: the server is a cluster, or a
+    /// cluster is behind its address. Relaxed: an outdated `false` costs one more refusal.
+    separates_hash_slots: AtomicBool,
     /// Number of the server's replicas at the last wait of a grant for all replicas.
     pub(crate) replicas: AtomicU32,
 }
@@ -111,7 +111,7 @@ impl Server {
             last_info: Mutex::default(),
             move_listeners: Mutex::default(),
             connect_failure: Mutex::default(),
-            separates_slots: AtomicBool::new(false),
+            separates_hash_slots: AtomicBool::new(false),
             replicas: AtomicU32::new(0),
         }
     }
@@ -338,8 +338,8 @@ impl Server {
     }
 
     /// Returns whether the server has refused keys in several hash slots.
-    pub(crate) fn separates_slots(&self) -> bool {
-        self.separates_slots.load(Ordering::Relaxed)
+    pub(crate) fn separates_hash_slots(&self) -> bool {
+        self.separates_hash_slots.load(Ordering::Relaxed)
     }
 
     /// Returns which replicas have to acknowledge a grant. `None` if no acknowledgement is needed.
@@ -406,7 +406,7 @@ impl Server {
                 (unauthenticated(&self.endpoint, &self.access, reason), true)
             }
             "CROSSSLOT" => {
-                self.separates_slots.store(true, Ordering::Relaxed);
+                self.separates_hash_slots.store(true, Ordering::Relaxed);
                 (Failure::Refused { code, message }, false)
             }
             _ => (Failure::Refused { code, message }, false),

@@ -10,8 +10,8 @@
 //! connection and subscribes every channel again; meanwhile the waiters poll. Nothing here ever
 //! fails a caller.
 //!
-//! A node of a cluster serves a channel only while it serves the channel's slot. Afterwards, the
-//! node evicts the channel and refuses the channel until
+//! A node of a cluster serves a channel only while it serves the channel's hash slot. Afterwards,
+//! the node evicts the channel and refuses the channel until
 //! [`retry_unserved`](Subscriber::retry_unserved). A [`RedirectSink`] learns which node serves the
 //! channel now.
 

@@ -47,7 +47,7 @@ impl Bounds {
     /// a master.
     const USUAL: Self = Self { bytes: 1024 * 1024, parts: 16 * 1024 };
 
-    /// The bounds of a cluster's topology: 16,384 ranges of one slot, with five nodes each.
+    /// The bounds of a cluster's topology: 16,384 ranges of one hash slot, with five nodes each.
     pub(crate) const SLOTS: Self = Self { bytes: 32 * 1024 * 1024, parts: 1024 * 1024 };
 }
 

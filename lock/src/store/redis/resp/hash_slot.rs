@@ -1,21 +1,21 @@
-//! The slot of a key in a cluster: a checksum of the key, or of its hash tag in braces.
+//! The hash slot of a key in a cluster: a checksum of the key, or of its hash tag in braces.
 
 /// The number of hash slots of a cluster.
-pub(crate) const SLOTS: u16 = 16_384;
+pub(crate) const HASH_SLOTS: u16 = 16_384;
 
 /// Returns the hash slot of a key or of a channel.
 pub(crate) fn hash_slot_of(key: &str) -> u16 {
     let key = key.as_bytes();
-    checksum(tag(key).unwrap_or(key)) % SLOTS
+    checksum(tag(key).unwrap_or(key)) % HASH_SLOTS
 }
 
 /// Returns whether all names derived from `key` are in the hash slot of `key`.
 ///
 /// Returns `false` if the key has braces without a hash tag: a derived name, with braces around the
 /// key or a prefix, then has another tag. Keys of this form are refused for every operation.
-/// Otherwise a lock could be acquired and not released. The form decides, because slots may agree
-/// by chance.
-pub(crate) fn shares_slot_with_derived(key: &str) -> bool {
+/// Otherwise a lock could be acquired and not released. The form decides, because hash slots may
+/// agree by chance.
+pub(crate) fn shares_hash_slot_with_derived(key: &str) -> bool {
     tag(key.as_bytes()).is_some() || !key.contains(['{', '}'])
 }
 
@@ -79,14 +79,14 @@ mod tests {
         ] {
             assert_eq!(hash_slot_of(key), slot, "{key}");
         }
-        assert!((0..1000).all(|number| hash_slot_of(&number.to_string()) < SLOTS));
+        assert!((0..1000).all(|number| hash_slot_of(&number.to_string()) < HASH_SLOTS));
     }
 
     #[test]
     fn derived_names_share_the_slot_unless_braces_hold_no_tag() {
         use crate::model::name::LockName;
         for text in ["a", "orders:42", "a{b}", "{user}:42", "}a{b}", "{a}{", "{{b}}", "{a}b}"] {
-            assert!(shares_slot_with_derived(text), "{text}");
+            assert!(shares_hash_slot_with_derived(text), "{text}");
             let name = LockName::parse(text).unwrap();
             let of_redisson = [name.channel(), name.token(), name.permit_leases()];
             let own = [name.request("x"), name.job_tokens(), name.job("record", "{b}").into()];
@@ -95,7 +95,7 @@ mod tests {
             }
         }
         for text in ["a{b", "a}b", "a{}b", "}", "{", "}{", "{}{a}"] {
-            assert!(!shares_slot_with_derived(text), "{text}");
+            assert!(!shares_hash_slot_with_derived(text), "{text}");
         }
     }
 }

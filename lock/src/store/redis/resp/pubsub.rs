@@ -1,11 +1,11 @@
 //! The commands for messages. In a cluster, messages are sent to all nodes, or sharded: a channel
-//! then has a slot, like a key.
+//! then has a hash slot, like a key.
 //!
 //! Messages are sharded exactly when Redisson does so. One exception is the channel of a latch with
-//! braces in its name. This channel is in another slot than the latch, where Redisson's scripts
-//! fail, so its messages are sent to all nodes.
+//! braces in its name. This channel is in another hash slot than the latch, where Redisson's
+//! scripts fail, so its messages are sent to all nodes.
 
-use crate::model::name::is_in_other_slot;
+use crate::model::name::is_in_other_hash_slot;
 use crate::store::redis::resp::encode::Command;
 
 /// Whether channels are sharded. All clients of a lock must decide the same, or miss messages.
@@ -13,7 +13,7 @@ use crate::store::redis::resp::encode::Command;
 pub(crate) enum Channels {
     /// Every node of a cluster has the messages.
     Everywhere,
-    /// Only the node of the channel's slot has the messages.
+    /// Only the node of the channel's hash slot has the messages.
     Sharded,
 }
 
@@ -41,7 +41,7 @@ impl Channels {
 
     /// Returns whether messages of `channel` are sharded.
     fn is_sharded(self, channel: &str) -> bool {
-        self == Self::Sharded && !is_in_other_slot(channel)
+        self == Self::Sharded && !is_in_other_hash_slot(channel)
     }
 }
 

@@ -1,15 +1,15 @@
-//! Redirections: a node names another node for a slot. A redirected command has not run.
+//! Redirections: a node names another node for a hash slot. A redirected command has not run.
 
 use crate::store::redis::address::url::Address;
-use crate::store::redis::resp::hash_slot::SLOTS;
+use crate::store::redis::resp::hash_slot::HASH_SLOTS;
 
 /// The destination of a redirected command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirection {
-    /// `MOVED`: node `to` serves the slot from now on.
+    /// `MOVED`: node `to` serves the hash slot from now on.
     Moved { slot: u16, to: Address },
-    /// `ASK`: the slot is migrating, and node `to` may already have the key. For this command only,
-    /// after `ASKING`.
+    /// `ASK`: the hash slot is migrating, and node `to` may already have the key. For this command
+    /// only, after `ASKING`.
     Ask { to: Address },
 }
 
@@ -20,7 +20,7 @@ impl Redirection {
             return None;
         }
         let (slot, place) = message.trim().split_once(' ')?;
-        let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
+        let slot = slot.parse().ok().filter(|slot| *slot < HASH_SLOTS)?;
         // An IPv6 address has no brackets here.
         let (host, port) = place.trim().rsplit_once(':')?;
         let to = asked.beside(host, port.parse().ok()?)?;

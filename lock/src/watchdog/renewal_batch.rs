@@ -6,11 +6,11 @@
 //! Four scripts in one write would save most of these wakes, and let another client wait four times
 //! as long. With a backlog, scripts have 100 keys, and ten are in flight.
 //!
-//! A script may touch the keys of one slot only. So in a cluster most of ten thousand holds need a
-//! script each, while every script is full on a single server. Ten scripts of one key in flight
-//! over a round trip of 10 ms would renew 1,000 holds a second. The number of scripts in flight is
-//! therefore derived from their cost: as much as one full script, or as ten full scripts with a
-//! backlog. That is 7 scripts of a single key, and about 250 with a backlog.
+//! A script may touch the keys of one hash slot only. So in a cluster most of ten thousand holds
+//! need a script each, while every script is full on a single server. Ten scripts of one key in
+//! flight over a round trip of 10 ms would renew 1,000 holds a second. The number of scripts in
+//! flight is therefore derived from their cost: as much as one full script, or as ten full scripts
+//! with a backlog. That is 7 scripts of a single key, and about 250 with a backlog.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) fn sort(due: &mut [DueRenewal], lease: Lease) {
 const STEPS: u32 = 4;
 
 /// Holds whose renewals are sent in one script.
-pub(crate) type Batch = Vec<DueRenewal>;
+pub(crate) type RenewalBatch = Vec<DueRenewal>;
 
 /// The maximum number of full scripts in flight with a backlog.
 const BACKLOG_IN_FLIGHT: usize = 10;
@@ -79,11 +79,15 @@ pub(crate) fn is_backlog(due: usize, keys: usize) -> bool {
 
 /// Cuts renewals into batches of at most `keys`, each of one hash slot and one layout. Retains the
 /// order of renewals with the same hash slot and layout.
-pub(crate) fn in_batches(store: &Store, due: Vec<DueRenewal>, keys: usize) -> VecDeque<Batch> {
+pub(crate) fn renewal_batches(
+    store: &Store,
+    due: Vec<DueRenewal>,
+    keys: usize,
+) -> VecDeque<RenewalBatch> {
     // As few scripts as possible, all of equal size, so no script is longer than necessary.
     let scripts = due.len().div_ceil(keys);
     let size = due.len().div_ceil(scripts.max(1)).max(1);
-    let mut batches: Vec<Batch> = Vec::new();
+    let mut batches: Vec<RenewalBatch> = Vec::new();
     // The index of the batch being filled.
     let mut open: HashMap<(Layout, HashSlot), usize> = HashMap::new();
     // Most renewals go where the previous one went, without a lookup in the map.
@@ -187,7 +191,7 @@ mod tests {
             (200, vec![25; 8]),
         ] {
             let all = (0..holds).map(|_| due(&client, 20)).collect();
-            let batches = in_batches(&store, all, 25);
+            let batches = renewal_batches(&store, all, 25);
             assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), sizes, "{holds}");
         }
     }
