@@ -32,7 +32,7 @@ use wheellock::store::redis::address::url::Address;
 use wheellock::store::redis::cluster::slot_map::{SlotMap, SlotRange};
 use wheellock::store::redis::cluster::slots_reply::parse_ranges;
 use wheellock::store::redis::resp::decode::{Bounds, Decoder};
-use wheellock::store::redis::resp::hash_slot::SLOTS;
+use wheellock::store::redis::resp::hash_slot::HASH_SLOTS;
 use wheellock::store::redis::resp::redirect::Redirection;
 use wheellock::store::server_id::ServerId;
 use wheellock::{error, model, ops, store, waits};
@@ -93,7 +93,7 @@ impl Both {
             Value::Refusal { code, message } => {
                 match Redirection::parse(code, message, &self.asked) {
                     Some(Redirection::Moved { slot, to }) => {
-                        assert!(slot < SLOTS);
+                        assert!(slot < HASH_SLOTS);
                         self.note(&to);
                         self.map.set_owner(slot, &to);
                         self.model.set_owner(slot, &to);
@@ -120,9 +120,9 @@ impl Both {
     }
 
     fn learn(&mut self, ranges: &[SlotRange]) {
-        assert!(ranges.len() <= usize::from(SLOTS));
+        assert!(ranges.len() <= usize::from(HASH_SLOTS));
         for range in ranges {
-            assert!(range.first <= range.last && range.last < SLOTS, "{range:?}");
+            assert!(range.first <= range.last && range.last < HASH_SLOTS, "{range:?}");
             self.note(&range.address);
         }
         assert_eq!(self.map.learn(ranges), self.model.learn(ranges), "whether it has changed");
@@ -151,7 +151,7 @@ impl Both {
     fn compare(&self) {
         let mut serving = BTreeSet::new();
         let mut before = (None, None);
-        for (number, slot) in (0..SLOTS).zip(&self.model.slots) {
+        for (number, slot) in (0..HASH_SLOTS).zip(&self.model.slots) {
             let both = (self.map.owner(number), slot.owner);
             if both != before {
                 let address = slot.owner.map(|node| &self.model.nodes[node]);
@@ -165,7 +165,7 @@ impl Both {
         }
         assert_eq!(self.map.moves(), self.model.moves);
         assert_eq!(self.map.serving(), serving);
-        assert_eq!(self.map.owner(SLOTS), None);
+        assert_eq!(self.map.owner(HASH_SLOTS), None);
     }
 }
 
@@ -189,7 +189,7 @@ struct Slot {
 
 impl Model {
     fn new() -> Self {
-        let slots = vec![Slot::default(); usize::from(SLOTS)];
+        let slots = vec![Slot::default(); usize::from(HASH_SLOTS)];
         Self { nodes: Vec::new(), forgotten: BTreeSet::new(), slots, moves: 0 }
     }
 
@@ -214,7 +214,7 @@ impl Model {
     }
 
     fn learn(&mut self, ranges: &[SlotRange]) -> bool {
-        let mut owners = vec![None; usize::from(SLOTS)];
+        let mut owners = vec![None; usize::from(HASH_SLOTS)];
         for range in ranges {
             let node = self.node(&range.address);
             for slot in range.first..=range.last {
