@@ -13,14 +13,16 @@ use std::time::Duration;
 ///
 /// Contention is never an error: a `try_lock` that finds the lock taken returns `None`.
 ///
-/// Two questions matter to a caller, and each has a method. [`is_retryable`](Self::is_retryable):
-/// may the same call succeed later? [`is_outcome_unknown`](Self::is_outcome_unknown): may the
-/// command have run on the server although no reply arrived? Anything left on the server by an
-/// unknown outcome is cleaned up in the background.
+/// Two methods answer the questions of a caller. [`is_retryable`](Self::is_retryable) says whether
+/// the same call may succeed later. [`is_outcome_unknown`](Self::is_outcome_unknown) says whether
+/// the command may have run on the server although no reply arrived. After an acquire with an
+/// unknown outcome, the client releases a possible grant in the background.
 ///
-/// The text of an error says everything. An error caused by another error, such as an [`io::Error`]
-/// or an error of TLS, has this cause as the [`source`](StdError::source), so a program can inspect
-/// the cause's kind:
+/// Below, *transient* means that the same call may succeed later, and *permanent* that the same
+/// call fails again until something is changed.
+///
+/// The text of an error includes the text of its cause. An error caused by another error, such as
+/// an [`io::Error`] or an error of TLS, also has this cause as the [`source`](StdError::source):
 ///
 /// ```
 /// use std::error::Error as _;
@@ -47,8 +49,8 @@ pub enum Error {
         /// Why the name cannot be used.
         reason: String,
     },
-    /// A lease, or another time counted by the server such as a minimum hold, is too short to be
-    /// useful or too long to be stored. Permanent; nothing was sent.
+    /// A lease, or another time that the server counts, such as a minimum hold, is too short or too
+    /// long. Permanent; nothing was sent.
     #[non_exhaustive]
     InvalidLease {
         /// The requested time.
@@ -59,30 +61,31 @@ pub enum Error {
     /// A number of permits or a count is out of range. Permanent; nothing was changed.
     #[non_exhaustive]
     InvalidCount {
-        /// The requested number, whatever the sign and width.
+        /// The requested number.
         count: i128,
         /// Why the number cannot be used.
         reason: String,
     },
-    /// The text is not a permit's id. Permanent; nothing was sent.
+    /// A text is not the id of a permit: 32 hexadecimal digits. Permanent; nothing was sent.
     #[non_exhaustive]
     InvalidPermitId {
         /// The text; a long text is truncated.
         id: String,
     },
-    /// A setting is invalid. Permanent; nothing was sent.
+    /// A setting or an argument is invalid. Permanent; the call had no effect.
     #[non_exhaustive]
     InvalidSetting {
-        /// The method of the builder, or `multi_lock`, `red_lock`, `server_timeout` or
-        /// `with_cache`.
+        /// The name of the setting: a method of the [`ClientBuilder`](crate::ClientBuilder), or a
+        /// method or an argument of a lock or an election, such as `multi_lock`, `lock_many`,
+        /// `red_lock`, `server_timeout`, `with_cache`, `watch`, `reason` or `value`.
         setting: &'static str,
         /// Why the value cannot be used. The cause is an [`io::Error`] if a certificate file cannot
         /// be read.
         reason: Reason,
     },
     /// The server's URL cannot be used, or does not fit the server, such as `redis://` for a node
-    /// of a cluster. Permanent; nothing ran. The text says what to write instead, and never
-    /// contains the password.
+    /// of a cluster. Permanent; the command did not run. The text says what to write instead, and
+    /// never contains the password.
     #[non_exhaustive]
     InvalidUrl {
         /// Why the URL cannot be used.
@@ -101,29 +104,32 @@ pub enum Error {
         /// The system's answer. The cause is an [`io::Error`].
         reason: Reason,
     },
-    /// The client's renewal thread for the lock's server has ended because the client's
-    /// [clock](crate::ClientBuilder::clock) panicked, so a watched hold would not be renewed.
-    /// Permanent for this client; nothing was sent. A hold with a [lease of its
+    /// An acquire would get a watched hold that no thread renews: the renewal thread for the lock's
+    /// server has ended, because the client's [clock](crate::ClientBuilder::clock) panicked.
+    /// Permanent for this client; nothing is held. A hold with a [lease of its
     /// own](crate::Lock::with_lease) can still be acquired.
     WatchdogGone,
-    /// No connection could be made, or none was free; or the caller waited behind threads of the
-    /// same client, and the server answered none of them during the whole wait. Transient; the
-    /// command did not run.
+    /// The client could not send the command: no connection could be made, or no connection was
+    /// free. Transient; the command did not run.
+    ///
+    /// A caller that waited behind other threads of the same client also gets this error if the
+    /// server answered none of these threads during the whole wait.
     #[non_exhaustive]
     Unreachable {
-        /// The server, as host and port, or as the path of a unix socket.
+        /// The server, as host and port, as the path of a unix socket, or as a list of addresses of
+        /// sentinels or nodes. `memory` for a server in memory.
         server: String,
         /// Why the last attempt failed. The cause is an [`io::Error`] if a socket or the resolution
         /// of a name failed.
         reason: Reason,
     },
-    /// The server refused the user or the password, or refused the user a command needed to
-    /// connect, which the reason names. Permanent until a user, a password or a permission is
-    /// changed. Nothing ran.
+    /// The server refused the user or the password, or does not allow the user a command that is
+    /// needed to connect, which the reason names. Permanent until a user, a password or a
+    /// permission is changed. The command did not run.
     ///
     /// With [`credentials`](crate::ClientBuilder::credentials) from a callback, the client first
-    /// retries with new credentials until the call's time is over. A failing callback is
-    /// [`Unreachable`](Self::Unreachable).
+    /// retries with new credentials until the call's time is over. If the callback fails, the error
+    /// is [`Unreachable`](Self::Unreachable).
     #[non_exhaustive]
     Authentication {
         /// The server, as host and port, or as the path of a unix socket.
@@ -131,9 +137,9 @@ pub enum Error {
         /// The server's answer.
         reason: String,
     },
-    /// Client or server did not accept the peer's certificate, or the two have no version or cipher
-    /// of TLS in common. Permanent until a certificate or a setting is changed. Nothing ran, and no
-    /// secret was sent.
+    /// The client or the server did not accept the other side's certificate, or both sides have no
+    /// version or cipher of TLS in common. Permanent until a certificate or a setting is changed.
+    /// The command did not run, and no password was sent.
     #[non_exhaustive]
     Tls {
         /// The server, as host and port, or as the path of a unix socket.
@@ -143,76 +149,86 @@ pub enum Error {
         reason: Reason,
     },
     /// The server may evict locks, and the client [refuses](crate::ClientBuilder::refuse_eviction)
-    /// such a server. Permanent until the server's `maxmemory-policy` is `noeviction`; no lock was
-    /// acquired.
+    /// such a server. Returned when a client is built. Permanent until the server's
+    /// `maxmemory-policy` is `noeviction`.
     #[non_exhaustive]
     Eviction {
-        /// The server's policy.
+        /// The server's `maxmemory-policy`.
         policy: String,
     },
-    /// The command was sent, and no reply arrived, or invalid bytes, or a reply of more than 1 MiB,
-    /// of more than 16,384 parts or with lists nested more than 8 deep: the command may have run.
-    /// Transient.
+    /// The command was sent, and no valid reply arrived: the command may have run. Transient.
     ///
-    /// From an acquire: the caller does not hold the lock, and a hold perhaps created is released
-    /// in the background. From a release: the hold is over, and an unacknowledged release is
-    /// finished in the background. A refused acquire returns this error for the operation `release`
-    /// if such a release of this client may be the reason.
+    /// A reply is invalid if the reply is malformed, has more than 1 MiB or more than 16,384 parts,
+    /// or has lists nested more than 8 deep.
+    ///
+    /// After an acquire with this error the caller does not hold the lock, and the client releases
+    /// a possible hold in the background. After a release with this error the hold is over, and the
+    /// client sends the release again in the background. An acquire that the server has refused
+    /// returns this error, with the operation `release`, if an unacknowledged release of this
+    /// client may be the reason: possibly no owner holds the lock.
     #[non_exhaustive]
     OutcomeUnknown {
-        /// The operation.
+        /// The operation, such as `release`.
         operation: &'static str,
         /// Why the last attempt failed. The cause is an [`io::Error`] if a socket failed.
         reason: Reason,
     },
-    /// The server replied with an error, so the command had no effect.
+    /// The server replied with an error: the command had no effect, or its effect was undone.
     ///
     /// Transient for the codes `LOADING`, `BUSY`, `READONLY`, `MASTERDOWN`, `TRYAGAIN`,
-    /// `CLUSTERDOWN`, `OOM`, `NOREPLICAS` and `MISCONF`. Permanent otherwise.
+    /// `CLUSTERDOWN`, `OOM`, `NOREPLICAS` and `MISCONF`. Permanent for any other code. The code
+    /// `UNEXPECTED` is an exception: the command ran, and the client cannot decode the reply. Such
+    /// an acquire is released in the background.
     #[non_exhaustive]
     Refused {
-        /// The operation.
+        /// The operation. `replica_acks` if the server refused to wait for replicas.
         operation: &'static str,
-        /// The first word of the server's reply.
+        /// The first word of the server's reply, such as `NOPERM`.
         code: String,
-        /// The rest of the reply.
+        /// The text of the reply after the code.
         message: String,
     },
-    /// The lock was granted, and fewer replicas than [wanted](crate::ClientBuilder::replica_acks)
-    /// acknowledged the grant in time, so the lock was released. Transient; nothing is held.
+    /// The server granted the request, but fewer replicas than
+    /// [required](crate::ClientBuilder::replica_acks) acknowledged the grant in time. Transient.
+    ///
+    /// An acquire with this error holds nothing: the client gives the grant back. After a
+    /// [draw of a token](crate::LockGuard::draw_token) the hold is unchanged.
     #[non_exhaustive]
     NotReplicated {
-        /// The wanted number of replicas.
+        /// The required number of replicas.
         wanted: u32,
-        /// The number of replicas known to have acknowledged.
+        /// The number of replicas that are known to have acknowledged the grant.
         acknowledged: u32,
     },
-    /// The key's value is no lock, or a lock of another kind than the call's. Permanent until the
-    /// key is removed; the key was not changed.
+    /// A key holds foreign data, or a lock of another kind than the lock of the call. Permanent
+    /// until the key is removed; the key was not changed.
     #[non_exhaustive]
     WrongType {
-        /// The key; a long key is truncated. Either the name or a key beside the name, such as a
-        /// fair lock's queue or a job's record.
+        /// The key; a long key is truncated. The key is the name, or a further key of the name,
+        /// such as the queue of a fair lock or the record of a job.
         key: String,
         /// The content of the key, such as `a hash that is not a lock`.
         found: String,
     },
-    /// The caller already holds the lock, and this kind of lock cannot be acquired twice. Permanent
-    /// while the hold lasts; nothing was sent.
+    /// The caller holds the lock, and this kind of lock does not nest. Permanent while the hold
+    /// lasts; nothing was sent, and the hold is unchanged.
     #[non_exhaustive]
     AlreadyHeld {
         /// The lock's name.
         name: String,
     },
-    /// The caller requests the write lock while holding the read lock: the wait would never end.
-    /// Permanent while the read hold lasts; nothing was sent. Release the read lock first; another
-    /// owner may write in between.
+    /// The caller requests the write lock of a name while holding the read lock: the wait would
+    /// never end. Permanent while the read hold lasts; nothing was sent. Release the read lock
+    /// first; another owner may then write before the caller.
     #[non_exhaustive]
     Upgrade {
         /// The lock's name.
         name: String,
     },
     /// The hold is over although the guard was not released. Permanent for this hold.
+    ///
+    /// From an acquire: the grant arrived after the lease had ended. Nothing is held, and a new
+    /// acquire may succeed.
     #[non_exhaustive]
     Lost {
         /// The lock's name.
@@ -220,15 +236,17 @@ pub enum Error {
         /// How the hold was lost.
         reason: LostReason,
     },
-    /// The caller cancelled the wait. Nothing is held.
+    /// The caller [cancelled](crate::Wait::or_cancelled) the wait. Nothing is held; a possible
+    /// grant of an unanswered try is released in the background.
     #[non_exhaustive]
     Cancelled {
         /// The lock's name.
         name: String,
     },
-    /// Threads wait in a cycle, and this wait began last: only with
-    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). The lock is not held. Transient: release this
-    /// thread's locks, and try again; or acquire locks in the same order everywhere.
+    /// Threads wait for each other in a cycle, and this wait began last. Only waits of clients with
+    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail) end with this error. The lock is not held.
+    /// Transient: release the other locks of this thread and try again, or acquire locks in the
+    /// same order everywhere.
     #[non_exhaustive]
     Deadlock {
         /// The lock's name.
@@ -236,14 +254,16 @@ pub enum Error {
         /// Which thread of which client waits for which lock, as a sentence.
         cycle: String,
     },
-    /// The client has been shut down. Permanent for this client; nothing is held.
+    /// The client was [shut down](crate::Client::shutdown). Permanent for this client. An acquire
+    /// with this error holds nothing, and a possible grant is released in the background.
     Shutdown,
     /// This process is a fork of the process in which the client was built. Permanent in this
-    /// process; nothing was sent. Build a client here: see [`Client`](crate::Client).
+    /// process; nothing was sent. Build a new client in this process: see
+    /// [`Client`](crate::Client).
     Forked,
 }
 
-/// Why something failed: a text and perhaps the causing error.
+/// The reason of an [`Error`]: a text, and the error that caused the failure, if any.
 ///
 /// In the variants of [`Error`], such as [`Error::Unreachable`].
 ///
@@ -266,7 +286,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The text.
+    /// Returns the text of the reason.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -351,27 +371,28 @@ pub enum LostReason {
     /// The lease ended as planned: the lease was not to be renewed, or the hold reached
     /// [`max_hold`](crate::ClientBuilder::max_hold).
     Expired,
-    /// Renewals were due, and none was answered before the lease ended. Check the network and the
-    /// server.
+    /// A renewal was due, and the server answered no attempt before the lease ended, or did not
+    /// answer the last attempt. Check the network and the server.
     ServerUnreachable,
-    /// Renewals were due, and the server refused the last of them before the lease ended. Check the
+    /// A renewal was due, and the server refused the last attempt before the lease ended. Check the
     /// server's state or the user's permissions; a [warning](crate::Warning::RenewalsRefused) has
-    /// the whole refusal.
+    /// the full text of the refusal.
     Refused {
         /// The code of the refusal, such as `MISCONF` for a server unable to write to the disk or
         /// `NOPERM` for a missing permission. `ERR` stands for every code that is not well known.
         code: &'static str,
     },
-    /// The lease ended although no renewal went unanswered: this process was stopped, or got no
+    /// The lease ended before the client could send a renewal: this process was stopped, or got no
     /// processor for too long.
     Paused,
-    /// The key is gone: deleted, flushed, evicted or lost by a restart.
+    /// The key is gone: the key was deleted, flushed or evicted, the server lost the key by a
+    /// restart or a failover, or a client [forced](crate::Lock::force_unlock) the release.
     Deleted,
     /// The key belongs to another owner.
     TakenOver,
-    /// The client was shut down.
+    /// The client was [shut down](crate::Client::shutdown), which releases the lock.
     Shutdown,
-    /// This process is a fork of the holder.
+    /// This process is a fork of the process that holds the lock.
     Forked,
 }
 
@@ -418,7 +439,10 @@ impl LostReason {
 }
 
 impl Error {
-    /// Whether the same call may succeed later although nothing is changed by hand.
+    /// Returns whether the same call may succeed later without any change by a person or the
+    /// program: `true` for a transient error, `false` for a permanent error.
+    ///
+    /// A cancelled wait, a lost hold and a shutdown are not retryable.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -433,12 +457,20 @@ impl Error {
         }
     }
 
-    /// Whether the command may have run on the server although no reply arrived.
+    /// Returns whether the command may have run on the server although no reply arrived: `true`
+    /// only for [`OutcomeUnknown`](Self::OutcomeUnknown).
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
-        matches!(self, Self::OutcomeUnknown { .. })
+        match self {
+            Self::OutcomeUnknown { .. } => true,
+            Self::Refused { code, .. } => code == UNEXPECTED,
+            _ => false,
+        }
     }
 }
+
+/// The code for a reply that cannot be decoded.
+pub(crate) const UNEXPECTED: &str = "UNEXPECTED";
 
 impl Error {
     pub(crate) fn invalid_setting(setting: &'static str, reason: impl Into<Reason>) -> Self {

@@ -29,7 +29,11 @@ const FRESH_WITHIN: Duration = Duration::from_secs(1);
 /// The pause between two readings of the records.
 const BETWEEN_TWO_READINGS: Duration = Duration::from_millis(100);
 
-/// A wait graph, returned by [`Client::wait_graph`](crate::Client::wait_graph).
+/// A wait graph: locks, the threads that wait for the locks, and the deadlocks among these threads.
+///
+/// Returned by [`Client::wait_graph`](crate::Client::wait_graph) and
+/// [`Client::wait_graph_of`](crate::Client::wait_graph_of). The graph is read lock by lock, and not
+/// at one instant.
 ///
 /// ```
 /// use wheellock::Client;
@@ -45,18 +49,23 @@ const BETWEEN_TWO_READINGS: Duration = Duration::from_millis(100);
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct WaitGraph {
-    /// The locks whose names match the pattern, with their holders and the number of their waiters.
+    /// The locks whose names match the pattern, or the locks given to
+    /// [`wait_graph_of`](crate::Client::wait_graph_of).
     pub locks: Vec<LockStatus>,
-    /// The threads of this library's clients which have waited for more than a second, for any of
-    /// these locks or while holding such a lock. Other waiters are numbers in `locks`.
+    /// The threads which have waited for more than a second, for any of `locks` or while holding
+    /// such a lock, and all threads of `cycles`. Each client lists at most 64 threads, and a client
+    /// which [ignores](crate::OnDeadlock::Ignore) deadlocks none. Other waiters, such as
+    /// Redisson's, only count in the [`waiters`](LockStatus::waiters) of each lock.
     pub waits: Vec<LongWaiter>,
-    /// The deadlocks among these threads.
+    /// The deadlocks among the threads of `waits`. Each deadlock was seen twice.
     pub cycles: Vec<WaitCycle>,
-    /// Whether all locks and clients were read. The limits are 10,000 locks and 1,000 clients.
+    /// Whether all locks and clients were read. `false` if a limit of 10,000 locks or 1,000 clients
+    /// was reached: a wait or a deadlock may be missing. Keys that the server's user may not read
+    /// are left out, and do not make the value `false`.
     pub is_complete: bool,
 }
 
-/// A thread in a long wait.
+/// A thread that has waited for more than a second.
 ///
 /// In [`WaitGraph::waits`].
 ///
@@ -72,23 +81,29 @@ pub struct WaitGraph {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LongWaiter {
-    /// The client's identity. Identity and number identify a wait.
+    /// The identity of the thread's client, as from [`Client::id`](crate::Client::id).
     pub client: String,
-    /// The number of the wait, unique within the client.
+    /// The number of the wait. A thread has a new number in each wait; `client` and `number`
+    /// together identify a wait.
     pub number: u64,
-    /// The client's [label](crate::ClientBuilder::label).
+    /// The [label](crate::ClientBuilder::label) of the thread's client.
     pub label: Option<String>,
-    /// The name of the thread, empty if unnamed.
+    /// The name of the thread. Empty if the thread has no name.
     pub thread: String,
-    /// The name of the awaited lock.
+    /// The full name of the awaited lock, semaphore or latch.
     pub lock: String,
-    /// The names of the locks held by the thread meanwhile.
+    /// The full names of the locks that the thread holds during the wait, at most 16. Only renewed
+    /// holds of the thread itself are listed: a hold with a separate
+    /// [lease](crate::Lock::with_lease) ends without the thread, and any thread may release a
+    /// [sendable](crate::Lock::sendable) guard, a guard of a [named
+    /// owner](crate::Lock::with_owner), or a permit.
     pub holds: Vec<String>,
-    /// The owners of the awaited lock.
+    /// The owners of the awaited lock which have to release the lock first: all owners, or for a
+    /// reader the writer. Empty for a semaphore or a latch.
     pub waits_for: Vec<WaitEdge>,
 }
 
-/// An owner of the awaited lock, with the waits of the owner's thread.
+/// An owner of an awaited lock, with the wait that keeps the owner from releasing the lock.
 ///
 /// In [`LongWaiter::waits_for`].
 ///
@@ -106,14 +121,18 @@ pub struct WaitEdge {
     /// The owner, as returned by [`LockGuard::owner`](crate::LockGuard::owner).
     pub owner: String,
     /// The positions in [`WaitGraph::waits`] of the waits which keep the owner from releasing the
-    /// lock: the wait of the owner's thread.
+    /// lock: the wait of the owner's thread, or all possible waits if
+    /// [`is_possible`](Self::is_possible). Empty if no wait of the owner's client is in the graph,
+    /// as for Redisson.
     pub waits: Vec<usize>,
-    /// Whether the releasing thread is unknown, as for a [sendable](crate::Lock::sendable) guard.
-    /// `waits` then lists all waits of the owner's client.
+    /// Whether `waits` are only possible waits. No wait of the owner's client
+    /// [lists](LongWaiter::holds) the hold, so `waits` are all waits of this client in the graph:
+    /// the owner's thread may also be at work, or another thread may release the lock, as for a
+    /// [sendable](crate::Lock::sendable) guard. `false` if `waits` is empty.
     pub is_possible: bool,
 }
 
-/// A deadlock: a cycle of waiting threads.
+/// A deadlock: a cycle of threads, each of which waits for a lock that the next thread holds.
 ///
 /// In [`WaitGraph::cycles`].
 ///
@@ -129,9 +148,10 @@ pub struct WaitEdge {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct WaitCycle {
-    /// The positions in [`WaitGraph::waits`]: each waits for the next, and the last for the first.
+    /// The positions in [`WaitGraph::waits`] of the waits in the cycle. The thread of each wait
+    /// waits for the thread of the next, and the last for the first.
     pub waits: Vec<usize>,
-    /// The cycle as a sentence.
+    /// The cycle as a sentence: which thread of which client waits for which lock.
     pub description: String,
 }
 
@@ -140,13 +160,15 @@ pub struct WaitCycle {
 pub(crate) fn wait_graph(core: &Arc<ClientCore>, pattern: &str) -> Result<WaitGraph, Error> {
     let core = core.running()?;
     let (mut locks, mut is_complete) = (Vec::new(), true);
-    for status in Locks::new(Arc::clone(&core), pattern.to_owned()) {
+    let mut scan = Locks::new(Arc::clone(&core), pattern.to_owned());
+    for status in scan.by_ref() {
         if locks.len() >= MOST.locks {
             is_complete = false;
             break;
         }
         locks.push(status?);
     }
+    is_complete &= scan.unreadable() == 0;
     let mut clients = BTreeSet::new();
     let prefix = client_record_key("");
     let mut pages = KeyPages::new(&core, format!("{prefix}*"));

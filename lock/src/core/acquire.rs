@@ -175,7 +175,7 @@ impl<'a> AcquireParameters<'a> {
             LocalHolder::Guard => None,
             LocalHolder::Named(_) => return None,
         };
-        let may_be_given = self.spec.hand_over && self.lease.watched;
+        let may_be_given = self.spec.hands_over() && self.lease.watched;
         let watchdog = &self.core.watchdog;
         may_be_given.then_some(Recipient { name: &self.name, thread, watchdog })
     }
@@ -318,7 +318,7 @@ impl<'a> AcquireParameters<'a> {
         let guard = RawGuard::new(Arc::clone(self.core), hold, self.lease.watched);
         guard.reused_by(match self.cache {
             Some(cache) => Reuse::Cache(cache),
-            None if self.spec.hand_over && self.lease.watched => Reuse::HandOver,
+            None if self.spec.hands_over() && self.lease.watched => Reuse::HandOver,
             None => Reuse::Never,
         })
     }

@@ -46,7 +46,7 @@ use crate::ops::{Operation, RequestSequences};
 use crate::store::retry::{
     Answer, CallError, RetryLimit, RetryPolicy, SHORTEST_CALL, call, call_with, map_failure,
 };
-use crate::store::{Info, Listener, Location, Memory, ServerId, Store};
+use crate::store::{Failure, Info, Listener, Location, Memory, ServerId, Store};
 use crate::waits::hand_over::QueueWaker;
 use crate::waits::registry::{WaitRegistry, WaitSettings};
 use crate::watchdog::scheduler::Timer;
@@ -144,13 +144,12 @@ impl ClientCore {
                 let location = Location::clone(location);
                 let store = Store::redis(location, timeout, settings.connections, listener)?;
                 if mode == StartMode::Connected {
-                    store
-                        .connect(timeout)
-                        .map_err(|failure| failure.into_error_without_name("connect"))?;
-                    info = store.info(timeout);
-                    store
-                        .check_target(&info, timeout)
-                        .map_err(|failure| failure.into_error_without_name("connect"))?;
+                    let deadline = SystemClock.now() + timeout;
+                    let left = || deadline.saturating_duration_since(SystemClock.now());
+                    let error = |failure: Failure| failure.into_error_without_name("connect");
+                    store.connect(timeout).map_err(error)?;
+                    info = store.info(left());
+                    store.check_target(&info, left()).map_err(error)?;
                 }
                 store
             }
@@ -438,6 +437,21 @@ impl ClientCore {
         self.events.panics() + self.wakers.panics() + of_recorder
     }
 
+    /// Ends `hold` because of a shutdown, and queues the release, unless the hold was over before.
+    /// Returns the id of the release if the queue is full.
+    pub(crate) fn release_at_shutdown(&self, hold: &Arc<Hold>) -> Option<ReleaseId> {
+        // If the hold was over before: a loss.
+        self.check(hold).ok()?;
+        self.watchdog.scheduler.remove(hold);
+        self.note_kept(hold);
+        let pending = &self.watchdog.releases;
+        let is_unreleased = hold.lose(self.now(), LostReason::Shutdown)
+            && !pending.queue_new(self.now(), pending.of_hold(hold));
+        // After the queueing: either the hold is here, or its release is pending.
+        self.holds.remove(hold);
+        is_unreleased.then(|| ReleaseId::from(hold.id()))
+    }
+
     /// Counts `hold`, whose release begins, among the kept holds, if its key stays on the server.
     pub(crate) fn note_kept(&self, hold: &Hold) {
         if let Some(until) = hold.kept_until() {
@@ -462,23 +476,9 @@ impl ClientCore {
             return (0, self.kept.lock().count(self.now()), self.unreleased());
         };
         // 2. Release all holds.
-        let (holds, pending) = (self.holds.all(), &self.watchdog.releases);
-        let mut unreleased = Vec::new();
-        for hold in &holds {
-            if self.check(hold).is_err() {
-                // The hold was over before: a loss.
-                continue;
-            }
-            self.watchdog.scheduler.remove(hold);
-            self.note_kept(hold);
-            if hold.lose(self.now(), LostReason::Shutdown)
-                && !pending.queue_new(self.now(), pending.of_hold(hold))
-            {
-                unreleased.push(ReleaseId::from(hold.id()));
-            }
-            // After the queueing: either the hold is here, or its release is pending.
-            self.holds.remove(hold);
-        }
+        let holds = self.holds.all();
+        let mut unreleased: Vec<ReleaseId> =
+            holds.iter().filter_map(|hold| self.release_at_shutdown(hold)).collect();
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT.min(timeout));
         self.watchdog.record.end();
         unreleased.extend(self.watchdog.releases.flush(deadline));

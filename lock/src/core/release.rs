@@ -85,6 +85,8 @@ pub(crate) fn end_hold(
 /// The outcome of a request with releases, by the server's answer.
 pub(crate) struct ReleaseOutcome {
     pub(crate) verdict: Result<(), NotReleased>,
+    /// The finding of the answer, whether or not an earlier copy has run.
+    pub(crate) found: Found,
     /// How many subscribers the message has reached, if the server reports the number.
     receivers: Option<u32>,
     /// The finding for each hold, if the request released many.
@@ -128,7 +130,7 @@ fn settle(
             let now = core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
             let Released { found, receivers, each, .. } = answer.reply;
             let verdict = classify_release(found, has_copies, in_time(now));
-            Ok(ReleaseOutcome { verdict, receivers, each, has_copies, answered_at: now })
+            Ok(ReleaseOutcome { verdict, found, receivers, each, has_copies, answered_at: now })
         }
         Err(CallError { failure, late_copy_deadline }) => {
             let has_copies = late_copy_deadline.is_some();
@@ -189,11 +191,10 @@ pub(crate) fn late_release() -> Error {
     }
 }
 
-/// Returns the error of a call whose releases were sent in the background, and were not all answered
-/// in time.
-fn unsettled_release() -> Error {
-    let reason = "the server has not answered for each lock in time".into();
-    Error::OutcomeUnknown { operation: "release", reason }
+/// Makes the error of several releases that were not all answered. The unanswered releases are
+/// queued.
+fn unsettled_release(reason: &str) -> Error {
+    Error::OutcomeUnknown { operation: "release", reason: reason.into() }
 }
 
 /// Makes the error of a release of which nothing was sent in time. The release is queued.
@@ -471,7 +472,7 @@ impl ReleaseBatch {
         let sent_at = core.now();
         let answer = core.call_within(operation, timeout, limit);
         let is_separated = answer.as_ref().is_err_and(|error| error.failure.separates_names());
-        // A request without copies released nothing.
+        // Without an unanswered copy of the request, nothing was released.
         if is_separated && answer.as_ref().is_err_and(|error| error.late_copy_deadline.is_none()) {
             return self.wait_for_each(sent_at + timeout, limit);
         }
@@ -479,8 +480,11 @@ impl ReleaseBatch {
         self.end();
         let ReleaseOutcome { each, has_copies, answered_at, .. } = match sent {
             Ok(outcome) => outcome,
-            // An unanswered copy may have released the locks.
-            Err(_) if is_separated => return Err(unsettled_release()),
+            Err(_) if is_separated => {
+                let reason = "an earlier request for all locks was unanswered, and the server then \
+                              refused the locks together";
+                return Err(unsettled_release(reason));
+            }
             Err(failure) => return Err(failure.into_error(operation, first)),
         };
         parts.iter().zip(each).try_for_each(|(BatchedRelease { hold, valid_until, .. }, found)| {
@@ -501,7 +505,7 @@ impl ReleaseBatch {
                 release.wait(pending, left, limit)
             } else {
                 release.defer(pending);
-                Err(unsettled_release())
+                Err(unsettled_release("the server has not answered for each lock in time"))
             };
             answers = answers && !sent.as_ref().is_err_and(Error::is_retryable);
             result = result.and(sent);

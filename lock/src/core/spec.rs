@@ -88,13 +88,17 @@ impl LockSpec {
         self.lease = Ok(LeasePolicy { lease, watched: true });
     }
 
-    /// Sets the shortest hold, which also turns hand-overs off: the next holder would get an older
-    /// hold.
+    /// Sets the shortest hold; zero means none.
     pub(crate) fn set_min_hold(&mut self, min_hold: Duration) {
         let is_none = min_hold.is_zero();
         self.min_hold =
             if is_none { Ok(None) } else { Lease::named("minimum hold", min_hold).map(Some) };
-        self.hand_over &= is_none;
+    }
+
+    /// Returns whether holds may pass to another thread of this client. Never with a minimum hold:
+    /// the next holder would get an older hold.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.hand_over && matches!(self.min_hold, Ok(None))
     }
 
     /// Has holds stay with the client between two uses, for `cache` at most.

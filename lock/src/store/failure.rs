@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Reason, is_transient_code, truncated};
+use crate::error::{Error, Reason, UNEXPECTED, is_transient_code, truncated};
 use crate::model::name::LockName;
 use crate::ops::Operation;
 use crate::ops::recognize::found_in;
@@ -37,9 +37,6 @@ pub(crate) enum Failure {
     /// The client was closed.
     Closed,
 }
-
-/// The code for a reply that cannot be decoded.
-const UNEXPECTED: &str = "UNEXPECTED";
 
 impl Failure {
     /// Returns the failure for an error reply of the server, or for an error that the client
@@ -264,6 +261,7 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::value::Value;
 
     #[test]
     fn full_memory_is_not_the_fault_of_a_request_nor_transient() {
@@ -273,5 +271,14 @@ mod tests {
         let others = ["OOM", "LOADING", "READONLY"].map(refused);
         assert!(!others.iter().any(Failure::is_request_error));
         assert_eq!(others.each_ref().map(Failure::is_transient), [false, true, true]);
+    }
+
+    #[test]
+    fn an_operation_with_an_unknown_reply_may_have_run() {
+        let unknown = Failure::unexpected(Unexpected(Value::Text("maybe".to_owned())));
+        assert!(unknown.may_have_run());
+        assert!(unknown.into_error_without_name("acquire").is_outcome_unknown());
+        let refused = Failure::refused("NOPERM", "on purpose").into_error_without_name("acquire");
+        assert!(!refused.is_outcome_unknown());
     }
 }

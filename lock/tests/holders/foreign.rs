@@ -258,6 +258,8 @@ fn keys_that_the_user_may_not_read_are_left_out_and_counted() {
     let names: Result<Vec<_>, _> = locks.by_ref().map(|lock| lock.map(|it| it.name)).collect();
     assert_eq!(names.unwrap(), ["orders:1"]);
     assert_eq!(locks.unreadable(), 2);
+    assert!(!client.wait_graph("*").unwrap().is_complete);
+    assert!(client.wait_graph("orders:*").unwrap().is_complete);
     limit_user(&server, &["-evalsha", "-eval"]);
     let error = client.locks("*").next().unwrap().unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error}");

@@ -52,6 +52,15 @@ on_all_stores! {
         }
     }
 
+    fn a_lock_without_a_minimum_hold_again_is_a_lock_as_before(setup: &TestStore) {
+        let client = setup.client();
+        let lock = client.lock("a").with_min_hold(SECOND).with_min_hold(Duration::ZERO);
+        lock.lock().unwrap().unlock().unwrap();
+        assert!(!setup.is_there("a"));
+        // With a minimum hold, a cache would be an error.
+        lock.with_cache(SECOND).lock().unwrap().unlock().unwrap();
+    }
+
     fn a_shortest_hold_that_is_over_frees_the_lock_at_the_release(setup: &TestStore) {
         let client = setup.client();
         let lock = client.fenced_lock("a").with_min_hold(Duration::from_millis(10));

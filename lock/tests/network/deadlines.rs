@@ -199,6 +199,20 @@ fn abyss() -> (SocketAddr, Socket, Vec<TcpStream>) {
 }
 
 #[test]
+fn a_build_ends_by_its_timeout_in_the_last_step_too() {
+    let setup = ProxiedServer::new();
+    let timeout = FIRST * 4;
+    // Connecting takes most of the time, and then INFO gets no reply.
+    let slow = Fault::DelayReply(timeout * 2 / 3);
+    let connecting = setup.proxy.on(|request| request.name() != "INFO", slow);
+    let _silent = setup.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply).always();
+    let (result, took) = timed(|| setup.builder().command_timeout(timeout).build());
+    connecting.wait_for_hit(SOON);
+    result.unwrap();
+    assert!(took < timeout + SLACK, "{took:?}");
+}
+
+#[test]
 fn calls_at_a_stopped_server_end_on_time() {
     let _quiet = BUSY.read();
     let server = Server::start();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::takings::taken;
 use crate::common::{ProxiedServer, SOON, built, is_late, pause};
-use wheellock::{Client, Error, Memory, SemaphoreGuard, Wait};
+use wheellock::{Client, Error, LostReason, Memory, SemaphoreGuard, Wait};
 use wheellock_fixture::{Aim, Fault, Reply, Request, wait_until};
 
 const TAKE: &str = include_str!("../../src/ops/scripts/semaphore_acquire.lua");
@@ -224,6 +224,21 @@ fn abandoned_semaphore_acquire_is_undone_in_background() {
     wait_until("they are back", SOON, || number(&setup, "a") == "3");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     assert_eq!(number(&setup, "a"), "3");
+}
+
+#[test]
+fn a_guard_of_a_deleted_semaphore_is_lost_although_a_reply_was_lost() {
+    let setup = ProxiedServer::new();
+    let client = setup.client();
+    let semaphore = client.semaphore("a");
+    semaphore.try_set_permits(3).unwrap();
+    let guard = semaphore.acquire(2).unwrap();
+    setup.server.command(&["DEL", "a"]);
+    let aim = on(&setup, ADD, Fault::SwallowReply);
+    let error = guard.release().unwrap_err();
+    aim.wait_for_hit(SOON);
+    assert!(matches!(error, Error::Lost { reason: LostReason::Deleted, .. }), "{error}");
+    assert_eq!(setup.server.size(), 1, "only the record of the call");
 }
 
 #[test]

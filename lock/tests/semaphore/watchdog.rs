@@ -9,7 +9,7 @@ use crate::common::in_memory::InMemory;
 use crate::common::stores::{TestStore, on_both_stores};
 use crate::common::{SOON, built};
 use crossbeam_channel::{TryRecvError, unbounded};
-use wheellock::{Client, ExpirableSemaphore, LostReason, Permit};
+use wheellock::{Client, Error, ExpirableSemaphore, LostReason, Permit};
 use wheellock_fixture::{Aim, Fault, Reply, Request};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -62,6 +62,18 @@ on_both_stores! {
         assert_eq!(several.release(), lost(LostReason::Shutdown));
         assert_eq!(counts(&setup.client().expirable_semaphore("a")), (5, 0));
     }
+
+    fn a_leased_permit_is_not_watched_after_the_shutdown(setup: &TestStore) {
+        let client = setup.client();
+        let seats = watched(&client, "a", 1).with_lease(SECOND * 30);
+        let mut permit = seats.acquire().unwrap();
+        client.shutdown(SOON);
+        assert_eq!(permit.watch(), Err(Error::Shutdown));
+        assert!(permit.lost().is_none() && permit.is_valid());
+        assert_eq!(client.stats().held, 0);
+        assert_eq!(permit.release(), Ok(()));
+        assert_eq!(counts(&setup.client().expirable_semaphore("a")), (1, 0));
+    }
 }
 
 #[test]
@@ -103,6 +115,8 @@ fn watched_permit_released_by_id_is_lost_at_next_renewal() {
     assert_eq!(one.lost().unwrap().try_recv(), Ok(LostReason::Deleted));
     assert_eq!(several.lost().unwrap().recv_timeout(SOON), Ok(LostReason::Deleted));
     assert!(!one.is_valid() && !several.is_valid());
+    assert_eq!(one.draw_token().map(drop), lost(LostReason::Deleted));
+    assert_eq!(several.draw_token().map(drop), lost(LostReason::Deleted));
     for _ in 0..2 {
         let told = told_of.recv_timeout(SOON).unwrap();
         assert_eq!(told, ("a".to_owned(), LostReason::Deleted));

@@ -19,7 +19,7 @@ use crate::model::name::LockName;
 use crate::model::release_no::ReleaseNo;
 use crate::ops::GiveBackPermits;
 use crate::store::retry::RetryLimit;
-use crate::watchdog::settle::NotReleased;
+use crate::watchdog::settle::{NotReleased, classify_release};
 
 /// Held permits of a [`Semaphore`](crate::Semaphore), given back when the guard is dropped.
 ///
@@ -34,8 +34,8 @@ use crate::watchdog::settle::NotReleased;
 /// **Drop.** Dropping the guard sends the release and does not wait for the
 /// [answer](crate::guide::dropping). The drop takes one command timeout at most, and never panics.
 /// The background resends an unacknowledged release for almost a minute: until shortly before the
-/// server forgets the first copy, so all copies count once. If the server is away for longer, **the
-/// permits stay taken**. [`release`](Self::release) waits and returns the outcome. The
+/// server forgets the first copy, so all copies count once. If the server does not answer in this
+/// time, **the permits stay taken**. [`release`](Self::release) waits and returns the outcome. The
 /// [shutdown](crate::Client::shutdown) of the client does not end the guard: a later drop still
 /// gives the permits back. In the child of a fork the drop does nothing: the permits are the
 /// parent's.
@@ -76,29 +76,34 @@ impl SemaphoreGuard {
         Self { core, name, permits, begun: None, granted_at }
     }
 
-    /// The number of held permits.
+    /// The number of held permits, as requested from the acquire. Local: no round trip.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// The semaphore's name, truncated if very long.
+    /// The semaphore's name with the client's [prefix](crate::Client::with_prefix), truncated if
+    /// very long.
     #[must_use]
     pub fn name(&self) -> String {
         self.name.shown()
     }
 
-    /// Gives the permits back, waits for the answer, and returns the outcome. Wakes waiters.
+    /// Gives the permits back and waits for the answer. `Ok` means that the permits are free again.
+    /// Wakes waiters. A guard of zero permits sends nothing.
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - the semaphore was deleted, the number of permits was raised too far for
-    ///   these permits to fit, or this process is a fork of the guard's. Nothing was given back.
-    ///   Permanent.
-    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
-    ///   not acknowledge the release within twice the command timeout. The background sends the
-    ///   release again, as after a drop.
-    /// * [`Error::WrongType`] - the semaphore's key contains a non-numeric value by now.
+    /// * [`Error::Lost`] - nothing was given back. Permanent. The reason is [`LostReason::Deleted`]
+    ///   if the semaphore was deleted, [`LostReason::TakenOver`] if permits were added meanwhile
+    ///   and the sum would exceed 2,147,483,647, [`LostReason::Forked`] if this process is a fork
+    ///   of the guard's.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`], [`Error::Refused`] or
+    ///   [`Error::Authentication`] - the server did not acknowledge the release within twice the
+    ///   [command timeout](crate::ClientBuilder::command_timeout). The background sends the release
+    ///   again, as after a drop.
+    /// * [`Error::WrongType`] - the semaphore's key contains a non-numeric value by now. Nothing
+    ///   was given back. Permanent.
     pub fn release(mut self) -> Result<(), Error> {
         if !self.core.is_current() {
             return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
@@ -113,8 +118,8 @@ impl SemaphoreGuard {
         released
     }
 
-    /// Leaves the permits taken. Any client can give the permits back by
-    /// [`Semaphore::release`](crate::Semaphore::release).
+    /// Ends the guard and leaves the permits taken. Sends nothing. Any client can give the permits
+    /// back by [`Semaphore::release`](crate::Semaphore::release).
     ///
     /// ```
     /// use wheellock::Client;
@@ -157,8 +162,9 @@ impl SemaphoreGuard {
         // The permits have no lease, so none can expire.
         let in_time = |_now| true;
         let sent =
-            send_and_settle(&self.core, &[no], operation, &self.name, (timeout, limit), in_time);
-        sent?.verdict.map_err(|not_released| match not_released {
+            send_and_settle(&self.core, &[no], operation, &self.name, (timeout, limit), in_time)?;
+        // The server answers a copy as the first request, so an unanswered copy changes nothing.
+        classify_release(sent.found, false, true).map_err(|not_released| match not_released {
             NotReleased::Lost(reason) => Error::Lost { name: self.name(), reason },
             NotReleased::Unknown => late_release(),
         })

@@ -228,6 +228,9 @@ impl HeldPermits {
             Expiry::Leased(validity) => validity,
             Expiry::Watched { .. } => return Ok(()),
         };
+        if self.core.is_shut_down() {
+            return Err(Error::Shutdown);
+        }
         if self.core.watchdog.is_dead(&self.name) {
             return Err(Error::WatchdogGone);
         }
@@ -235,6 +238,16 @@ impl HeldPermits {
         let late = self.late_copy_deadline;
         self.expiry = Expiry::watched(&self.core, &self.name, &self.owners, sent_at, late);
         self.begin_to_watch(sent_at);
+        if let Expiry::Watched { holds, .. } = &self.expiry
+            && self.core.is_shut_down()
+        {
+            // The shutdown may have ended all holds before these holds were added.
+            for hold in holds {
+                // A release that does not fit into the queue is counted.
+                self.core.release_at_shutdown(hold);
+            }
+            return Err(Error::Shutdown);
+        }
         self.count();
         Ok(())
     }
@@ -266,16 +279,17 @@ impl HeldPermits {
     /// the first permit.
     pub(crate) fn draw_token(&self) -> Result<u64, Error> {
         self.check_home()?;
+        if let Expiry::Watched { holds, .. } = &self.expiry
+            && let Some(hold) = holds.first()
+        {
+            holds.iter().try_for_each(|hold| self.core.check(hold))?;
+            return token_of(&self.core, hold);
+        }
         if !self.is_valid() {
             return Err(self.lost_by(LostReason::Expired));
         }
         if let Some(token) = self.token.get() {
             return Ok(*token);
-        }
-        if let Expiry::Watched { holds, .. } = &self.expiry
-            && let Some(hold) = holds.first()
-        {
-            return token_of(&self.core, hold);
         }
         let (kind, name) = (Kind::Permit, self.name.clone());
         let Some(owner) = self.owners.first().cloned() else {

@@ -30,21 +30,18 @@ use crate::model::sync::Mutex;
 use crate::model::wait::{Wait, WaitSpec};
 use crate::recipes::election::term::{Term, TermEnd, TermState};
 
-/// A candidate of a [`LeaderElection`](crate::LeaderElection). Dropping a campaign ends the
-/// campaign and the term.
+/// A candidate of a [`LeaderElection`](crate::LeaderElection). Dropping a campaign
+/// [stops](Self::stop) the campaign.
 ///
 /// Created by [`LeaderElection::campaign`](crate::LeaderElection::campaign) or
 /// [`LeaderElection::campaign_with`](crate::LeaderElection::campaign_with).
 ///
-/// The thread `lock-election` waits for the lead, and works for one term after another. The next
-/// campaign begins when the [`Term`] before is dropped, or a second later if this term was not
-/// lost, so other candidates come first.
+/// The thread `lock-election` of the campaign waits for the lead, gives the [`Term`] to the
+/// program, and waits until the program drops the term. After a term that was lost, the thread at
+/// once waits for the lead again; after any other term, a second later, so other candidates come
+/// first.
 ///
-/// When the campaign is dropped or [stopped](Self::stop), the term is released at once and the
-/// waiting thread is cancelled. Nobody waits for the thread: it ends when a command in flight is
-/// answered, after one command timeout at most, and when a callback returns.
-///
-/// In the child of a fork a campaign does nothing.
+/// In the child of a fork a campaign does nothing: there is no term, and no method waits.
 ///
 /// ```
 /// use wheellock::Client;
@@ -147,9 +144,15 @@ impl Campaign {
         Ok(Self { shared, terms })
     }
 
-    /// Waits for the next term. Returns `None` when the campaign has ended: the campaign was
-    /// [stopped](Self::stop), the client was shut down, or an [`error`](Self::error) was permanent.
-    /// Also `None` with a callback, and in the child of a fork.
+    /// Waits without a limit for the next term of this candidate.
+    ///
+    /// A new term begins only after the term before was dropped: a thread that retains a term and
+    /// calls this method does not get another term. If several threads wait, each term is given to
+    /// one of the threads.
+    ///
+    /// Returns `None` when the campaign has ended: the campaign was [stopped](Self::stop), the
+    /// client was shut down, or an [`error`](Self::error) was permanent. Also returns `None` for a
+    /// campaign with a [closure](crate::LeaderElection::campaign_with), and in the child of a fork.
     #[must_use]
     pub fn next_term(&self) -> Option<Term> {
         if !self.shared.home.is_current() {
@@ -165,43 +168,68 @@ impl Campaign {
         }
     }
 
-    /// Iterates over each [next term](Self::next_term).
+    /// Returns an iterator over the terms of this candidate, which waits for each
+    /// [`next_term`](Self::next_term), and ends with the campaign.
+    ///
+    /// Each term must be dropped before the next term begins, as at the end of the body of a `for`
+    /// loop.
     pub fn terms(&self) -> impl Iterator<Item = Term> + '_ {
         iter::from_fn(|| self.next_term())
     }
 
-    /// Whether this candidate leads for certain, for threads without the [`Term`]. Local: no round
-    /// trip.
+    /// Returns whether this candidate leads for certain, as [`Term::is_leader`] does, for threads
+    /// without the [`Term`]. Local: no round trip.
+    ///
+    /// The result may become `true` again with a later term. In the child of a fork the result is
+    /// `false`.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.shared.home.is_current()
             && self.shared.current.lock().as_ref().is_some_and(|term| term.state.is_leader())
     }
 
-    /// Why the last try to lead has failed; `None` if the try has not failed. The campaign goes on
-    /// after a [retryable](Error::is_retryable) error.
+    /// Returns why this candidate's last acquire of the lead has failed; `None` before a failure,
+    /// after this candidate was elected, and in the child of a fork. Local: no round trip.
+    ///
+    /// After a [retryable](Error::is_retryable) error, and after [`Error::Lost`], which here means
+    /// a grant that arrived too late, the candidate tries again a second later. After any other
+    /// error the campaign has ended.
     #[must_use]
     pub fn error(&self) -> Option<Error> {
         if self.shared.home.is_current() { self.shared.error.lock().clone() } else { None }
     }
 
-    /// Ends the campaign and the term. Any thread may call this method, and the callback. The lead
-    /// is given up at once, even if the leader's work goes on:
-    /// [`stop_and_wait`](Self::stop_and_wait) gives the lead up after the work.
+    /// Ends the campaign and the current term, even if the leader's work goes on.
+    /// [`stop_and_wait`](Self::stop_and_wait) ends the term after the work.
+    ///
+    /// The release of the lead is sent as for a [dropped guard](crate::guide::dropping): this call
+    /// returns within one [command timeout](crate::ClientBuilder::command_timeout), even if the
+    /// server does not answer. Any thread may call this method, also the closure of
+    /// [`campaign_with`](crate::LeaderElection::campaign_with). A second call has no effect.
+    ///
+    /// This call does not wait for the thread of the campaign. The thread ends when a command in
+    /// flight is answered, after one command timeout at most, or when the closure returns. If this
+    /// command grants the lead, the thread releases the lead, and no term is given to the program.
     pub fn stop(&self) {
         self.shared.stop();
     }
 
-    /// Ends the campaign, asks the leader to end the work, and waits until the term is dropped, or
-    /// the callback has returned, for `timeout` at most. Until then this candidate leads: no other
-    /// candidate begins while the work goes on.
+    /// Ends the campaign, asks the leader to end the work, and waits until the term is dropped, for
+    /// `timeout` at most.
     ///
-    /// The leader is notified by [`Term::revocation`]. Returns `true` if this campaign no longer
-    /// leads. Returns `false` after the timeout: the term goes on until it is dropped, and
-    /// [`stop`](Self::stop) ends it. A call by the callback does not wait, and returns `false`.
+    /// The leader receives the request by [`Term::revocation`] and [`Term::is_asked`], and leads
+    /// until the term is dropped. The term of a closure is dropped when the closure returns. So no
+    /// other candidate leads while the work goes on, unless the lead is lost.
     ///
-    /// Users of `client-go` have asked for such a method: the elector there gives the lease up
-    /// while the work is still ending.
+    /// Returns `true` if the term was dropped, or if there was no term. Returns `false` if the term
+    /// still exists after `timeout`, also a lost term: the term goes on until the term is dropped,
+    /// [`stop`](Self::stop) ends the term, or the campaign is dropped. A later call waits again. A
+    /// call by the closure of [`campaign_with`](crate::LeaderElection::campaign_with) does not
+    /// wait, and returns `false`. A thread that retains the term itself waits in vain. In the child
+    /// of a fork the call returns `true`.
+    ///
+    /// Users of `client-go` have asked for such a method: the elector of `client-go` releases the
+    /// lease while the work is still ending.
     ///
     /// ```
     /// use std::time::Duration;
@@ -341,12 +369,16 @@ impl Candidate {
                     *self.shared.error.lock() = None;
                     let (term, end) = Term::begin(guard, self.value.as_ref());
                     let (state, dropped) = (Arc::clone(term.state()), end.dropped.clone());
-                    *self.shared.current.lock() = Some(CurrentTerm { state, dropped });
-                    if self.is_stopped() {
-                        self.shared.end_term();
-                        return None;
+                    // With the current term locked, a stop either prevents the term here, or finds
+                    // the term.
+                    let mut current = self.shared.current.lock();
+                    let is_stopped = self.is_stopped();
+                    if !is_stopped {
+                        *current = Some(CurrentTerm { state, dropped });
                     }
-                    return Some((term, end));
+                    drop(current);
+                    // Dropping the term releases the lock.
+                    return (!is_stopped).then_some((term, end));
                 }
                 // A wait without a limit ends with a lock or an error.
                 Ok(None) => {}
