@@ -35,26 +35,28 @@
 //! * The crate does not stop a holder. Code between two calls of `is_held` can run after the lock
 //!   is lost. Where this must not happen, the resource has to refuse old [fencing
 //!   tokens](FencedGuard::token).
-//! * A lock is no safer than the server. A Redis that fails over or restarts without the keys has
+//! * A lock is no safer than the server. A server that fails over or restarts without the keys has
 //!   lost the locks. A [`RedLock`] survives such a loss on as many servers as the lock is [held
 //!   on](RedGuard::held_on) beyond a majority.
 //! * [`Client::in_memory`] excludes the threads of one process only.
 //!
 //! # Kinds
 //!
-//! [`Client::lock`] is the reentrant lock for most programs. [`fair_lock`](Client::fair_lock),
-//! [`read_write_lock`](Client::read_write_lock), [`fenced_lock`](Client::fenced_lock),
-//! [`spin_lock`](Client::spin_lock), [`simple_lock`](Client::simple_lock) and
-//! [`non_reentrant_lock`](Client::non_reentrant_lock) give the same [`Lock`]. [`MultiLock`]
-//! acquires several locks at once, [`RedLock`] a lock on a majority of servers. [`Semaphore`],
-//! [`ExpirableSemaphore`] and [`CountDownLatch`] wait in the same way. A [`Job`] runs once among
-//! all processes, and a [`LeaderElection`] makes one process the leader.
+//! [`Client::lock`] returns the reentrant lock for most programs. [`Client::fair_lock`],
+//! [`fenced_lock`](Client::fenced_lock), [`spin_lock`](Client::spin_lock),
+//! [`simple_lock`](Client::simple_lock) and [`non_reentrant_lock`](Client::non_reentrant_lock)
+//! return locks of other kinds, with the methods of the same [`Lock`]. A
+//! [`read_write_lock`](Client::read_write_lock) has two such locks. A [`MultiLock`] acquires
+//! several locks at once, and a [`RedLock`] acquires a lock on a majority of servers. A
+//! [`Semaphore`], an [`ExpirableSemaphore`] and a [`CountDownLatch`] have the same kinds of waits.
+//! A [`Job`] runs once among all processes, and a [`LeaderElection`] makes one process the leader.
 //!
 //! # Errors
 //!
-//! There is a single type of errors, [`Error`]. An error says whether it [may
-//! pass](Error::is_retryable) and whether the command [may have run](Error::is_outcome_unknown).
-//! Contention is never an error. See [`faults`].
+//! All calls return the same type of error, [`Error`]. An error says whether [the same call may
+//! succeed later](Error::is_retryable), and whether the command [may have
+//! run](Error::is_outcome_unknown). Contention is never an error. [`faults`] lists the result of
+//! each call under each fault of the network or the server.
 //!
 //! # Guide
 //!
@@ -64,9 +66,9 @@
 //! [Sentinel](guide::sentinel), [clusters](guide::cluster), [servers](guide::servers), [managed
 //! services](guide::managed), [operations](guide::operations), [async
 //! programs](guide::async_programs), the [stability](guide::stability) of versions and keys, a
-//! [comparison](guide::comparison) with other locks, and [verification](guide::verification): why
-//! to believe a lock. [`redisson`] has a table of Redisson's methods. [Test](guide::testing) a
-//! program on a [`Memory`] with a [`ManualClock`], and with [`Faults`].
+//! [comparison](guide::comparison) with other locks, and the [verification](guide::verification)
+//! of the crate. [`redisson`] has a table of Redisson's methods. [Test](guide::testing) a program
+//! on a [`Memory`] with a [`ManualClock`], and with [`Faults`].
 //!
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases is Gray and Cheriton's
 //! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).
@@ -104,10 +106,11 @@ mod testing;
 mod waits;
 mod watchdog;
 
-/// The channels in the signatures of this crate: `Receiver`, `bounded`, `select!` and the rest.
+/// The crate of the channels in the signatures of this crate, with `Receiver`, `bounded` and
+/// `select!`.
 pub use crossbeam_channel;
 pub use hashed_wheel::{Clock, ManualClock, Summary, SystemClock};
-/// The crate whose connections [`ClientBuilder::connection`] takes.
+/// The crate whose connection descriptions [`ClientBuilder::connection`] accepts.
 #[cfg(feature = "redis")]
 pub use redis;
 

@@ -99,8 +99,9 @@ const FORKED: &str =
 #[cfg(feature = "std")]
 #[non_exhaustive]
 pub enum ScheduleError<T> {
-    /// The limit on pending timeouts is reached. Transient: a timeout can be scheduled when a
-    /// pending timeout is due or cancelled.
+    /// The [limit](crate::TimerBuilder::max_pending_timeouts) on pending timeouts is reached, or
+    /// nearly 2^32 timeouts are pending in one of the timer's eight wheels. Transient: a timeout
+    /// can be scheduled when a pending timeout is due or cancelled.
     Full(T),
     /// The timer was stopped, or a panic of its [`Clock`](crate::Clock) has ended it. Permanent.
     Stopped(T),
@@ -111,19 +112,19 @@ pub enum ScheduleError<T> {
 
 #[cfg(feature = "std")]
 impl<T> ScheduleError<T> {
-    /// The value that was not scheduled.
+    /// Returns the value that was not scheduled.
     pub fn into_inner(self) -> T {
         match self {
             Self::Full(value) | Self::Stopped(value) | Self::Forked(value) => value,
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later: `true` for [`Full`](Self::Full) only.
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Full(_))
     }
 
-    /// The same reason, with the value replaced by `change(value)`, such as a field of the value.
+    /// Returns an error of the same variant, with the value replaced by `change(value)`.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> ScheduleError<U> {
         match self {
             Self::Full(value) => ScheduleError::Full(change(value)),

@@ -15,7 +15,10 @@ use crate::ops::KEPT;
 use crate::ops::client_record::client_record_key;
 use crate::ops::revoke::Revoke;
 
-/// The result of a request to release a lock, from [`Lock::ask`](crate::Lock::ask).
+/// The result of a request to release a lock: how many clients hold the lock, and how many of these
+/// clients receive the request.
+///
+/// Returned by [`Lock::ask`](crate::Lock::ask).
 ///
 /// ```
 /// use wheellock::Client;
@@ -28,12 +31,19 @@ use crate::ops::revoke::Revoke;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Asked {
-    /// Number of clients which hold the lock, Redisson's among them.
+    /// The number of clients which hold the lock, Redisson's among them. A client with several
+    /// holds counts once. A released hold whose key stays until the [minimum
+    /// hold](crate::Lock::with_min_hold) is over does not count. At most 1,000 holds are counted.
     pub holders: usize,
-    /// Number of these clients which receive requests, as far as the server knows: clients which
-    /// have called [`revocation`](crate::LockGuard::revocation) or used a lock [with a
-    /// cache](crate::Lock::with_cache). In memory all clients count; behind the single address of a
-    /// cluster, the server may count too few.
+    /// The number of these clients which are subscribed to requests, according to the server. No
+    /// client of Redisson is.
+    ///
+    /// A client subscribes when the program calls [`revocation`](crate::LockGuard::revocation) or a
+    /// related method of any guard, leads an election, or acquires a lock [with a
+    /// cache](crate::Lock::with_cache), and when a thread has waited for more than a second. So a
+    /// client may count although the program does not watch for requests for this lock. In memory
+    /// all clients of this crate count. Behind the [single address](crate::guide::managed) of a
+    /// cluster, the server may count too few clients.
     pub heard: usize,
 }
 

@@ -12,7 +12,12 @@ use crate::ops::Scan;
 use crate::store::ServerId;
 use crate::store::retry::map_failure;
 
-/// The locks of a server, returned by [`Client::locks`](crate::Client::locks).
+/// An iterator over the status of the locks of a server.
+///
+/// Returned by [`Client::locks`](crate::Client::locks), which describes the items. Each call of
+/// `next` sends requests, and waits for the replies, until a lock is found or all keys were
+/// scanned. After an item with an error the iteration continues; after [`Error::Shutdown`] and
+/// [`Error::Forked`] the iteration ends.
 ///
 /// ```
 /// use wheellock::Client;
@@ -73,7 +78,9 @@ impl Locks {
         Self { core: Some(core), pages, keys: VecDeque::new(), unreadable: 0 }
     }
 
-    /// Returns the number of keys left out so far because the server's user may not read the keys.
+    /// Returns the number of keys that were left out so far, because the server's user may not read
+    /// the keys.
+    ///
     /// A key left out may be a lock or other data. The number is complete when the iterator has
     /// returned `None`.
     #[must_use]

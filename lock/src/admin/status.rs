@@ -29,7 +29,10 @@ use crate::store::retry::RetryPolicy;
 /// The maximum number of clients' records read for a status.
 const MOST_RECORDS: usize = 100;
 
-/// A holder of a lock, returned by [`Lock::holder`](crate::Lock::holder).
+/// A holder of a lock, as known from the server and from the record of the holder's client.
+///
+/// Returned by [`Lock::holder`](crate::Lock::holder) and [`Lock::holders`](crate::Lock::holders),
+/// and in [`LockStatus::holders`].
 ///
 /// ```
 /// use wheellock::{Client, HolderKind, Memory};
@@ -48,48 +51,52 @@ const MOST_RECORDS: usize = 100;
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Holder {
-    /// The owner, as stored on the server and as returned by the holder's
-    /// [`LockGuard::owner`](crate::LockGuard::owner): a UUID of the client, and a number;
-    /// Redisson's number is the thread's id. The owner ends in `:kept` if the lock was released
-    /// before its [shortest time](crate::Lock::with_min_hold) was over.
+    /// The owner, as returned by the holder's [`LockGuard::owner`](crate::LockGuard::owner): the
+    /// UUID of the client, a colon, and a number. The number is new for each hold; Redisson's
+    /// number is the thread's id. The owner ends in `:kept` if the lock was released, but its key
+    /// stays until the [minimum hold](crate::Lock::with_min_hold) is over.
     pub owner: String,
     /// The library of the holder.
     pub kind: HolderKind,
-    /// The [label](crate::ClientBuilder::label) of the holder's client. Unknown for Redisson, for a
-    /// client that has had the lock for less than about a second, and for a client that may not
-    /// write its record.
+    /// The [label](crate::ClientBuilder::label) of the holder's client. `None` if there is no
+    /// readable client record: for Redisson, for a client that has had locks for less than about a
+    /// second, for a client that may not write its record, and if this user may not read the
+    /// record. Also `None` for all but the first 100 clients in a status.
     pub label: Option<String>,
-    /// The process id of the holder's client, where the label is known.
+    /// The process id of the holder's client. `None` if `label` is `None`.
     pub process: Option<u32>,
-    /// How long the holder has held the lock, where the label is known: since the granted request
-    /// was sent, by the server's clock. For a fair lock, since the wait began. Threads that [hand
-    /// over the lock](crate::ClientBuilder::hand_over_budget) among themselves are a single holder.
-    /// For another client, the time is too short by the time that the client's record took to reach
-    /// the server.
+    /// How long the holder has held the lock, by the server's clock: since the granted request was
+    /// sent, or, for a fair lock, since the wait began. `None` if `label` is `None`.
+    ///
+    /// Threads that [hand over the lock](crate::ClientBuilder::hand_over_budget) among themselves
+    /// are a single holder. For a holder of another client, the time is too short by the time that
+    /// the client record took to reach the server.
     #[cfg_attr(feature = "serde", serde(rename = "held_for_ms", serialize_with = "known_millis"))]
     pub held_for: Option<Duration>,
-    /// How long the lock is held unless renewed; [`Duration::MAX`] if the key has no expiry.
-    /// Readers of a read-write lock share a key, so for a reader this is the longest of their
-    /// times.
+    /// How long the lock is held without a renewal: the time to live of the key, or
+    /// [`Duration::MAX`] if the key has no expiry. The holders of a read-write lock share a key, so
+    /// for each reader `remaining` is the longest time of all readers.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "remaining_ms", serialize_with = "finite_millis")
     )]
     pub remaining: Duration,
-    /// Whether the hold was granted as watched (renewed until the release). Unknown for Redisson.
+    /// Whether the hold was granted as watched, and so is renewed until the release. A later
+    /// [`watch`](crate::LockGuard::watch) does not change the value. `None` for Redisson.
     pub watched: Option<bool>,
-    /// Whether the lock may be idle in the client's cache: the client [retains
-    /// locks](crate::Lock::with_cache) between two uses. For the holds of this client, whether the
-    /// hold is in the cache now. `false` where the label is not known.
+    /// Whether the lock may be idle in the cache of the holder's client, because the client
+    /// [retains locks](crate::Lock::with_cache) between two uses. For a hold of the querying
+    /// client: whether the hold is in the cache now. `false` if `label` is `None`.
     pub may_be_cached: bool,
-    /// The nesting count. For a hold whose release is in progress the count may be too large by
-    /// one.
+    /// The nesting count: how many times the holder has acquired the lock without a release. For a
+    /// hold whose release is in progress the count may be too large by one.
     pub count: u32,
-    /// Whether the holder is a reader of a read-write lock, and so shares the lock.
+    /// Whether the holder is a reader of a read-write lock. A writer that also reads is listed
+    /// twice, once as a writer and once as a reader.
     pub shared: bool,
 }
 
-/// The library of a holder, by the form of the owner.
+/// The library of a holder or of a waiter, recognized by the form of the owner.
 ///
 /// In [`Holder::kind`] and [`QueuedOwner::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,13 +104,13 @@ pub struct Holder {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum HolderKind {
-    /// This library.
+    /// This library, on any client.
     Wheellock,
     /// Redisson, or another program with Redisson's protocol and Redisson's owners: a UUID and a
     /// number.
     Redisson,
-    /// A program with owners of another form, such as a port of Redisson to another language. A
-    /// hash with such owners counts as a lock only if the key has a time to live.
+    /// A program with owners of another form, such as a port of Redisson to another language. A key
+    /// with such owners counts as a lock only if the key has a time to live.
     Unknown,
 }
 
@@ -117,7 +124,9 @@ impl fmt::Display for HolderKind {
     }
 }
 
-/// The waiters for a lock, returned by [`Lock::waiters`](crate::Lock::waiters).
+/// The waiters for a lock, in the querying client and elsewhere.
+///
+/// Returned by [`Lock::waiters`](crate::Lock::waiters), and in [`LockStatus::waiters`].
 ///
 /// ```
 /// use wheellock::Client;
@@ -131,20 +140,28 @@ impl fmt::Display for HolderKind {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Waiters {
-    /// Number of waiting threads of this client.
+    /// The number of waiting threads of the querying client.
     pub here: usize,
-    /// Number of waiters elsewhere. In the queue of a fair lock each thread counts. For other
-    /// locks, each client counts once, with any number of waiting threads, while the client is
-    /// subscribed to the lock's messages on this server: a moment longer than its threads wait. A
-    /// `simple_lock` and a `spin_lock` have no messages, and their pollers are unknown. `None` if
-    /// the server does not say: in memory, and if the user lacks the permission `pubsub|numsub`.
+    /// The number of waiters of other clients, Redisson's among them.
+    ///
+    /// In the queue of a fair lock each thread counts. For other locks each client counts once,
+    /// with any number of waiting threads, while the client is subscribed to the lock's messages on
+    /// the answering server: until a moment after the last wait. A client that [watches for
+    /// changes](crate::Client::next_change) is subscribed too. A waiter for a `simple_lock` or a
+    /// `spin_lock` does not subscribe, and does not count.
+    ///
+    /// `None` if the number is unknown: in memory, and if the server's user has neither the
+    /// permission `pubsub|numsub` nor `pubsub|shardnumsub`. With only one of the two permissions,
+    /// the number may be too small.
     pub elsewhere: Option<usize>,
-    /// The queue of a fair lock, the next waiter first, up to 1,000. A dead waiter stays in the
-    /// queue until its turn.
+    /// The queue of a fair lock, the next waiter first, up to 1,000 waiters. Empty for any other
+    /// lock. A dead waiter stays in the queue until its turn.
     pub queue: Vec<QueuedOwner>,
 }
 
-/// A place in the queue of a fair lock, in [`Waiters::queue`].
+/// A waiting thread in the queue of a fair lock.
+///
+/// In [`Waiters::queue`].
 ///
 /// ```
 /// use wheellock::Client;
@@ -159,41 +176,47 @@ pub struct Waiters {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct QueuedOwner {
-    /// The owner of the future hold.
+    /// The owner of the hold that the waiter will get, in the form of [`Holder::owner`].
     pub owner: String,
     /// The library of the waiter.
     pub kind: HolderKind,
-    /// The label of the waiter's client, as in [`Holder::label`].
+    /// The label of the waiter's client. `None` if there is no readable client record, as for
+    /// [`Holder::label`].
     pub label: Option<String>,
-    /// How long the thread has waited, where the label is known. For another client, the time is
-    /// too short by the time that the client's record took to reach the server.
+    /// How long the thread has waited, by the server's clock. `None` if `label` is `None`. For a
+    /// thread of another client, the time is too short by the time that the client record took to
+    /// reach the server.
     #[cfg_attr(feature = "serde", serde(rename = "waits_for_ms", serialize_with = "known_millis"))]
     pub waits_for: Option<Duration>,
 }
 
 /// The kind of a lock, as far as visible from the keys on the server.
 ///
-/// In [`LockStatus::kind`].
+/// In [`LockStatus::kind`]. Locks of different kinds may have the same keys: the kind is no proof
+/// of the method by which a program has acquired the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LockKind {
-    /// A [`lock`](crate::Client::lock), or a lock of another kind with the same keys.
+    /// A [`lock`](crate::Client::lock), or a lock of another kind with the same keys, such as a
+    /// [`spin_lock`](crate::Client::spin_lock) or a fair lock without waiters.
     Lock,
-    /// A [`fair_lock`](crate::Client::fair_lock) with waiters. Without waiters a fair lock looks
-    /// like a `lock`.
+    /// A [`fair_lock`](crate::Client::fair_lock) with waiters in the queue. Without waiters a fair
+    /// lock is a [`Lock`](Self::Lock), or [`Fenced`](Self::Fenced).
     Fair,
-    /// A [`fenced_lock`](crate::Client::fenced_lock), or a lock whose guard has [drawn a
-    /// token](crate::LockGuard::draw_token): there is a counter of tokens.
+    /// A lock whose name has a counter of tokens, which never expires: a
+    /// [`fenced_lock`](crate::Client::fenced_lock), or a lock of which any guard has ever [drawn a
+    /// token](crate::LockGuard::draw_token).
     Fenced,
     /// A [`read_write_lock`](crate::Client::read_write_lock).
     ReadWrite,
     /// A [`simple_lock`](crate::Client::simple_lock).
     Simple,
     /// An [`expirable_semaphore`](crate::Client::expirable_semaphore) with acquired permits.
+    /// Without acquired permits an expirable semaphore is a [`Number`](Self::Number).
     ExpirableSemaphore,
-    /// A number: a [`semaphore`](crate::Client::semaphore), a
+    /// A number: a [`semaphore`](crate::Client::semaphore), a closed
     /// [`count_down_latch`](crate::Client::count_down_latch), or a number of another program.
     Number,
 }
@@ -212,7 +235,11 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// The status of a lock, returned by [`Client::status`](crate::Client::status).
+/// The status of a lock: the kind, the holders and the waiters.
+///
+/// Returned by [`Client::status`](crate::Client::status) and
+/// [`Client::next_change`](crate::Client::next_change), by the iterator [`Locks`](crate::Locks),
+/// and in [`WaitGraph::locks`](crate::WaitGraph::locks).
 ///
 /// ```
 /// use wheellock::{Client, LockKind};
@@ -229,18 +256,21 @@ impl fmt::Display for LockKind {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LockStatus {
-    /// The full name.
+    /// The full name, with the client's [prefix](crate::Client::with_prefix).
     pub name: String,
-    /// `None` if the lock has no holder, and no waiter in the queue.
+    /// The kind; `None` if the name has no key: no holder, no waiter in a fair lock's queue, and no
+    /// number.
     pub kind: Option<LockKind>,
-    /// The holders, up to 1,000. Several holders are readers. Unknown for a semaphore.
+    /// The holders, up to 1,000, in no order. A read-write lock may have several holders, any other
+    /// lock has one. Empty for a semaphore or a latch: the holders of permits are not reported.
     pub holders: Vec<Holder>,
-    /// The number of all holders.
+    /// The number of all holders, also of holders beyond the first 1,000.
     pub holder_count: usize,
-    /// The value, for a [`LockKind::Number`] or an expirable semaphore: free permits, or a latch's
-    /// count.
+    /// The number of a semaphore, an expirable semaphore or a latch: the free permits, or the count
+    /// of the latch. `None` for any other kind. Expired permits of an expirable semaphore do not
+    /// count as free before the next request of a client of the semaphore.
     pub number: Option<i64>,
-    /// The waiters.
+    /// The waiters of the lock, the semaphore or the latch.
     pub waiters: Waiters,
 }
 

@@ -28,40 +28,47 @@ use crate::model::wait::Wait;
 use crate::recipes::election::election::LeaderElection;
 use crate::recipes::jobs::job::Job;
 
-/// A client of a lock server, with a unique identity. Cheap to clone and to share between threads;
-/// clones are the same client.
+/// A client of a lock server, with a unique identity.
+///
+/// A client is cheap to clone and to share between threads. A clone is a handle of the same client.
 ///
 /// Created by [`connect`](Self::connect), [`in_memory`](Self::in_memory) or
 /// [`ClientBuilder::build`](crate::ClientBuilder::build).
 ///
 /// **Threads.** A client has a ticker thread and a renewal thread. A third thread receives messages
-/// after the first wait, and a fourth wakes tasks after the first task [awaits a
-/// loss](crate::LockGuard::lost_future). There is one more thread for callbacks if there are any,
-/// one for the cargo feature `metrics`, and one to follow the master behind sentinels. In a cluster
-/// each master with holds to renew, or with the client's [record](crate::ClientBuilder::label), has
-/// a renewal thread, each subscribed master has a thread for messages, and one thread follows the
-/// topology. Host names are resolved on threads which end with their answer, at most eight at a
-/// time for each server and each sentinel, as the resolver may hang. The credentials callback runs
-/// on a separate thread.
+/// after the first wait, and a fourth thread wakes tasks after the first task [awaits a
+/// loss](crate::LockGuard::lost_future) or a request to release. A client with callbacks, or with
+/// the cargo feature `tracing`, has a thread that calls the callbacks. The cargo feature `metrics`
+/// adds a thread. Behind sentinels a thread follows the master. In a cluster each master with holds
+/// to renew, or with the client's [record](crate::ClientBuilder::label), has a renewal thread, each
+/// subscribed master has a thread for messages, and one thread follows the topology.
 ///
-/// **End.** A client ends with its last clone, lock and guard. Their drop waits for the replies to
-/// the releases of dropped guards, for 100 ms at most; for the renewal threads' current work and
-/// one more attempt at the queued releases, at most 5 s in total; for the removal of the client's
-/// record, if any, at most 250 ms; and for the remaining callbacks. A lock not released by then
-/// ends with its lease. [`shutdown`](Self::shutdown) ends the client earlier and returns the
-/// unreleased locks.
+/// Connections are opened on short-lived threads. Host names are resolved on further threads,
+/// because the resolver may hang: at most eight at a time for each server and each sentinel, each
+/// of which ends when the resolver returns. The credentials callback runs on a separate thread.
+///
+/// **End.** A client ends when its last clone, lock and guard are dropped. The last drop waits:
+///
+/// * for the replies to the releases of dropped guards, at most 100 ms;
+/// * for the current work of the renewal threads, and for further attempts at the queued releases,
+///   at most 5 s in total;
+/// * for the removal of the client's record, if any, at most 250 ms;
+/// * for the remaining callbacks, at most one command timeout, and at most 5 s.
+///
+/// A lock that is not released by then ends with its lease. [`shutdown`](Self::shutdown) ends the
+/// client earlier, and returns the names of the unreleased locks.
 ///
 /// **Fork.** A client, with its clones, locks and guards, belongs to the process that built the
-/// client. In the child of a `fork` each call is [`Error::Forked`], an inherited guard holds
-/// nothing, and a drop does nothing: the parent still holds its locks. The child builds a new
-/// client. Two cases are excluded:
+/// client. In the child of a `fork` each call that needs the server returns [`Error::Forked`], an
+/// inherited guard holds nothing, and a drop does nothing: the parent still holds its locks. The
+/// child builds a new client. Two cases are excluded:
 ///
-/// * A fork while a thread of the program starts or ends. Rust's standard library holds an internal
-///   lock then, which stays locked in the child. There no thread can start, so no client can be
-///   built, and `exit` hangs. Such a child should only `exec`.
-/// * A child with the process id of the parent, as the first process of a new PID namespace may
-///   have, or a later descendant with the id of an ended process. The child is not recognized, and
-///   must not use anything inherited.
+/// * The program forks while one of its threads starts or ends. At that moment Rust's standard
+///   library holds an internal lock, which stays locked in the child. No thread can start in the
+///   child, no client can be built, and `exit` hangs. Such a child should only `exec`.
+/// * The child has the process id of the parent, as the first process of a new PID namespace may,
+///   or a later descendant has the id of an ended process. The client does not recognize such a
+///   child. The child must not use anything inherited.
 ///
 /// ```no_run
 /// use wheellock::Client;
@@ -82,22 +89,22 @@ impl Client {
         Self { core, prefix }
     }
 
-    /// The same client for a family of locks: `prefix` is put in front of their names, after this
-    /// client's [prefix](crate::ClientBuilder::key_prefix). Both share everything: identity,
-    /// connections, watchdog, holds, and their end.
+    /// Returns a handle of the same client that puts `prefix` in front of every name.
     ///
-    /// The prefix is part of the name in every respect. Key and channels belong to the full name,
-    /// so two clients that form the same full name in different ways have the same lock.
-    /// [`Lock::name`], guards, errors, reports and events show the full name, and the limit of
-    /// length applies to the full name. The name after the prefix must not be empty. An empty
-    /// prefix changes nothing.
+    /// `prefix` follows this handle's own [prefix](crate::ClientBuilder::key_prefix). Both handles
+    /// share everything: identity, connections, watchdog and holds. A shutdown ends both.
+    ///
+    /// The full name is the prefix and the name. Key and channels belong to the full name: two
+    /// clients that form the same full name in different ways have the same lock. [`Lock::name`],
+    /// guards, errors, reports and events show the full name, and the limit of length applies to
+    /// the full name. The name after the prefix must not be empty. An empty prefix changes nothing.
     ///
     /// On a cluster, braces decide which keys share a hash slot. Without braces in the prefix the
-    /// name decides: `orders:` and `{7}:a` form the key `orders:{7}:a`, in the hash slot of `7`; a
-    /// name without braces has the same hash slot for all its keys and channels. A prefix with
-    /// braces, `{orders}:`, puts the whole family into the hash slot of `orders`, and so on one
-    /// server. The channel of a latch is an exception, as in [Redisson](crate::redisson). A `{`
-    /// without a `}` has no effect.
+    /// name decides: `orders:` and `{7}:a` form the key `orders:{7}:a`, in the hash slot of `7`. If
+    /// neither prefix nor name has braces, all keys and channels of the full name share a hash
+    /// slot. A prefix with braces, such as `{orders}:`, puts the whole family into the hash slot of
+    /// `orders`, and therefore on one server. The channel of a latch is an exception, as in
+    /// [Redisson](crate::redisson). A `{` without a `}` does not select a hash slot.
     ///
     /// ```
     /// use wheellock::Client;
@@ -115,12 +122,14 @@ impl Client {
         Self { core: Arc::clone(&self.core), prefix: self.prefix.then(prefix) }
     }
 
-    /// The reentrant lock `name`. Any string of 1 to 65,536 bytes, with the client's
-    /// [prefix](Self::with_prefix), is a name; a wrong name is an error when the lock is used. The
-    /// full name is the key on the server, byte for byte.
+    /// Returns the reentrant lock `name`, without a round trip and without acquiring the lock.
     ///
-    /// A release wakes a waiter. The release of a [`spin_lock`](Self::spin_lock) of the same name
-    /// does not: then a waiter sleeps for up to a second more.
+    /// A name is any string of 1 to 65,536 bytes, including the client's
+    /// [prefix](Self::with_prefix). For any other name, each call of the lock that needs the server
+    /// returns [`Error::InvalidName`]. The full name is the key on the server, byte for byte.
+    ///
+    /// The release of the lock wakes a waiter. The release of a [`spin_lock`](Self::spin_lock) of
+    /// the same name wakes no waiter: a waiter then tries again within a second.
     #[must_use]
     pub fn lock(&self, name: &str) -> Lock {
         let mut spec = self.spec(Kind::Reentrant, name);
@@ -128,9 +137,12 @@ impl Client {
         Lock::new(spec)
     }
 
-    /// A lock without nesting: a thread which locks again while holding the lock gets
-    /// [`Error::AlreadyHeld`]. On the server the lock is like a [`lock`](Self::lock). Redisson's
-    /// `getNonReentrantLock`.
+    /// Returns the lock `name` without nesting: a thread that holds the lock and locks again gets
+    /// [`Error::AlreadyHeld`].
+    ///
+    /// Names are as for [`lock`](Self::lock), and on the server the lock is the `lock` of the same
+    /// name. A thread that holds the lock by `lock` gets the same error. The idea is Redisson's
+    /// (`getNonReentrantLock`).
     ///
     /// ```
     /// use wheellock::{Client, Error};
@@ -150,29 +162,36 @@ impl Client {
         Lock::new(spec)
     }
 
-    /// A lock whose guards have a [fencing token](crate::FencedGuard::token): a number larger than
-    /// the token of every earlier hold. For resources that can refuse a request with a smaller
-    /// token. Redisson's `RFencedLock`.
+    /// Returns the lock `name` whose guards have a [fencing token](crate::FencedGuard::token): a
+    /// number larger than the token of every earlier hold.
     ///
-    /// The counter is a separate key, `redisson_lock_token:{name}`, without expiry: the counter
-    /// must outlive every hold. In Redisson's layout the names `x` and `{x}` have the same counter:
-    /// their tokens grow together, and [`last_token`](FencedLock::last_token) of `x` may be a token
-    /// of `{x}`. A client that uses either name refuses the second as an [`Error::InvalidName`]. A
-    /// thread that holds the [`lock`](Self::lock) of the same name nests, and gets a token then.
+    /// A resource that remembers the largest token can refuse a request of an earlier holder. Names
+    /// are as for [`lock`](Self::lock). The idea is Redisson's (`RFencedLock`).
+    ///
+    /// The counter of tokens is a separate key, `redisson_lock_token:{name}`, without expiry: the
+    /// counter must outlive every hold. In Redisson's layout the names `x` and `{x}` share a
+    /// counter: their tokens grow together, and [`last_token`](FencedLock::last_token) of `x` may
+    /// be a token of `{x}`. Use only one of these names: once a client has used either name, the
+    /// client refuses the second name with [`Error::InvalidName`].
+    ///
+    /// A thread that holds the [`lock`](Self::lock) of the same name nests, and the fenced guard
+    /// draws a token.
     #[must_use]
     pub fn fenced_lock(&self, name: &str) -> FencedLock {
         Lock::new(self.spec(Kind::Fenced, name))
     }
 
-    /// A lock whose waiters poll, with [pauses](Lock::with_backoff) doubled by each refusal,
-    /// instead of being woken by messages. A single waiter of a client polls for all. Redisson's
-    /// `getSpinLock`.
+    /// Returns the lock `name` whose waiters poll instead of waiting for messages.
     ///
-    /// For servers or proxies where publishing is expensive or impossible, so a release publishes
-    /// nothing, as in Redisson. The lock excludes [`lock`](Self::lock)s of the same name, but a
-    /// release does not wake their waiters: waiters of this library notice within a second, and
-    /// waiters of Redisson, which do not poll, at the end of the lease reported to them. So use a
-    /// name in one way only.
+    /// Each refusal doubles the [pause](Lock::with_backoff) until the next try: from 1 to 128 ms
+    /// unless set. Of all waiting threads of a client, one thread polls. Names are as for
+    /// [`lock`](Self::lock). The idea is Redisson's (`getSpinLock`).
+    ///
+    /// A release publishes no message. This kind of lock is for servers or proxies where publishing
+    /// is expensive or impossible. The lock and the [`lock`](Self::lock) of the same name exclude
+    /// each other, but the release of a spin lock does not wake the waiters of a `lock`: waiters of
+    /// this library try again within a second, and waiters of Redisson, which do not poll, at the
+    /// end of the lease that the server reported to them. Use a name for one kind of lock only.
     ///
     /// ```
     /// use wheellock::Client;
@@ -186,18 +205,20 @@ impl Client {
         Lock::new(self.spec(Kind::Spin, name))
     }
 
-    /// The simplest lock: the key holds the owner as a string, as in `SET name owner NX PX lease`.
-    /// The lock does not nest, and waiters poll as for [`spin_lock`](Self::spin_lock). The lock is
-    /// renewed like every other lock, or [leased](Lock::with_lease), and released only by its
-    /// owner.
+    /// Returns the lock `name` in its simplest form: the key holds the owner as a string, as after
+    /// `SET name owner NX PX lease`.
     ///
-    /// An owner that locks again is refused: a `try_lock` returns `None`. A wait without a limit
-    /// would wait for the owner's own renewed hold forever, so such a wait returns
-    /// [`Error::AlreadyHeld`].
+    /// Names are as for [`lock`](Self::lock). The lock does not nest, and waiters poll as for a
+    /// [`spin_lock`](Self::spin_lock). The hold is renewed, or has a [lease](Lock::with_lease), as
+    /// with every other kind. Only the owner can release the lock.
     ///
-    /// The lock does not exclude locks of other kinds: a key of another kind under the name is an
-    /// [`Error::WrongType`]. Redisson has no such lock; Redis's documentation describes the lock
-    /// (`SET`, Patterns).
+    /// A holder that locks again is refused like any other owner: `try_lock` returns `None`, and a
+    /// wait with a limit ends with `None`. A wait without a limit for the holder's own renewed hold
+    /// would never end, and returns [`Error::AlreadyHeld`] at once.
+    ///
+    /// A name must not be used for a simple lock and for another kind: if the key holds a lock of
+    /// another kind, an acquire returns [`Error::WrongType`]. Redisson has no such lock. Redis's
+    /// documentation describes the idea (`SET`, Patterns).
     ///
     /// ```
     /// use std::time::Duration;
@@ -221,12 +242,15 @@ impl Client {
         Lock::new(spec)
     }
 
-    /// Several locks as a unit: all of them or none. The locks may be of any kind and of any
-    /// clients, and so on several servers. Redisson's `getMultiLock`.
+    /// Returns a lock that acquires all of `locks` or none.
     ///
-    /// An acquire of an empty list is an error. So is a list in which an acquire would deadlock:
-    /// two locks with the same key, of different clients or owners, or of mutually exclusive kinds,
-    /// such as [`lock`](Self::lock) and a read lock.
+    /// The locks may be of any kind and of any clients, on one or several servers. A lock that is
+    /// given twice is acquired once. The idea is Redisson's (`getMultiLock`).
+    ///
+    /// For an invalid list every acquire returns [`Error::InvalidSetting`]. A list is invalid if
+    /// the list is empty, or if two of the locks have the same key and exclude each other: locks of
+    /// different clients or owners, except two read locks, or kinds that do not nest in each other,
+    /// such as a [`lock`](Self::lock) and a read lock.
     ///
     /// ```
     /// use wheellock::Client;
@@ -241,11 +265,14 @@ impl Client {
         MultiLock::new(locks)
     }
 
-    /// The reentrant locks of these names as a unit, each name once: all of them or none, or as
-    /// many as are [free](MultiLock::available). At most 1,000,000.
+    /// Returns a lock that acquires the reentrant [`lock`](Self::lock)s of all `names` or none, or
+    /// as many as are [free](MultiLock::available).
+    ///
+    /// A name that is given twice is locked once. With no name, or with more than 1,000,000 names,
+    /// every acquire returns [`Error::InvalidSetting`].
     ///
     /// A request acquires or releases up to 1,000 locks; in a cluster, locks of the same hash slot.
-    /// On the server these are plain locks, for [`lock`](Self::lock) and for Redisson too. If a
+    /// On the server each lock is the [`lock`](Self::lock) of its name, also for Redisson. If a
     /// lock is busy, the acquire at once releases the locks acquired so far, and waits for the busy
     /// lock with nothing held.
     ///
@@ -264,11 +291,15 @@ impl Client {
         MultiLock::of_names(names, |name| self.spec(Kind::Reentrant, name))
     }
 
-    /// The reentrant lock `name` on the servers of these clients. There must be at least three
-    /// clients, each with a different server. Five survive the loss of two; an even number survives
-    /// no more than the odd number below.
+    /// Returns a lock that is held with the reentrant lock `name` on a majority of the servers of
+    /// `clients`.
     ///
-    /// A wrong list or name is an error when the lock is locked.
+    /// `clients` has at least three clients, each of a different server. With three servers the
+    /// lock survives the loss of one server, with five of two. An even number survives no more
+    /// losses than the odd number below.
+    ///
+    /// For an invalid list every acquire returns [`Error::InvalidSetting`], and for a wrong name
+    /// [`Error::InvalidName`].
     ///
     /// ```
     /// use wheellock::Client;
@@ -296,48 +327,62 @@ impl Client {
         NamedObject::new(Arc::clone(&self.core), &self.prefix, name)
     }
 
-    /// The semaphore `name`, whose permits are a number. Names are as for [`lock`](Self::lock). A
-    /// name is one key, so a semaphore and a lock cannot have the same name.
+    /// Returns the semaphore `name`, whose permits are a number without owners and leases.
+    ///
+    /// The call sends nothing. A new semaphore has no permits until
+    /// [`try_set_permits`](Semaphore::try_set_permits) or another call adds permits. Names are as
+    /// for [`lock`](Self::lock). The name is the key: a semaphore and a lock must not have the same
+    /// name.
     #[must_use]
     pub fn semaphore(&self, name: &str) -> Semaphore {
         Semaphore::new(self.named(name))
     }
 
-    /// The semaphore `name`, whose permits have ids and leases. Names are as for
-    /// [`lock`](Self::lock), but `x` and `{x}` [must not both be used](ExpirableSemaphore).
+    /// Returns the semaphore `name`, whose permits have ids and leases.
+    ///
+    /// The call sends nothing. A new semaphore has no permits until
+    /// [`try_set_permits`](ExpirableSemaphore::try_set_permits) or another call adds permits. Names
+    /// are as for [`lock`](Self::lock), except that the names `x` and `{x}` [share a
+    /// key](ExpirableSemaphore): once a client has used either name, the client refuses the second
+    /// name with [`Error::InvalidName`]. A semaphore and a lock must not have the same name.
     #[must_use]
     pub fn expirable_semaphore(&self, name: &str) -> ExpirableSemaphore {
         ExpirableSemaphore::new(self.named(name).sharing(LockName::permit_leases))
     }
 
-    /// The latch `name`. Names are as for [`lock`](Self::lock).
+    /// Returns the latch `name`, whose waiters wait until a count is zero.
+    ///
+    /// The call sends nothing. Names are as for [`lock`](Self::lock). The name is the key: a latch
+    /// and a lock must not have the same name.
     #[must_use]
     pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
         CountDownLatch::new(self.named(name))
     }
 
-    /// The fair lock `name`: waiters are granted the lock in the order in which the server received
-    /// their requests, in whatever process they are, Redisson's `RFairLock` included.
+    /// Returns the fair lock `name`: the server grants the lock to waiters in the order in which
+    /// the server received their requests.
     ///
-    /// In Redisson's layout the names `x` and `{x}` have the same queue: the waiters of both wait
-    /// in line. Use only one of these names; a client that uses either name refuses the second as
-    /// an [`Error::InvalidName`].
+    /// The order covers the waiters of all processes, also of Redisson (`RFairLock`). Names are as
+    /// for [`lock`](Self::lock). In Redisson's layout the names `x` and `{x}` share a queue. Use
+    /// only one of these names: once a client has used either name, the client refuses the second
+    /// name with [`Error::InvalidName`].
     ///
-    /// The lock is the same as the [`lock`](Self::lock) of `name`, and a thread that holds either
-    /// may nest the other. But an acquire with `lock` ignores the queue, so use a name in one way
-    /// only.
+    /// On the server the lock is the [`lock`](Self::lock) of `name`. A thread that holds either
+    /// lock may nest the second. But an acquire with `lock` ignores the queue: use a name for one
+    /// kind of lock only.
     ///
-    /// [`Lock::try_lock`] does not queue, and gets the lock only if the queue is empty. A dead
-    /// waiter delays the queue for at most 30 s after its last request, or, if a thread of
-    /// Redisson's was before the dead waiter, after the first request of a live waiter behind; this
-    /// holds however many die together. A process stopped for longer than 30 s may lose its place,
-    /// and is last when it resumes. A waiter that gives up leaves the queue before the call
-    /// returns, or in the background if the server does not answer. A lost message delays the first
-    /// two waiters in the queue by at most 1 s, and the waiters behind by 5 s.
+    /// [`Lock::try_lock`] does not join the queue, and acquires the lock only if the queue is
+    /// empty. A dead waiter delays the queue for at most 30 s after its last request. If a thread
+    /// of Redisson was ahead of the dead waiter, the 30 s count from the first request of a live
+    /// waiter behind. The delay does not grow with the number of waiters that die together. A
+    /// process that is stopped for longer than 30 s may lose its place, and is last when the
+    /// process resumes. A waiter that gives up leaves the queue before the call returns, or in the
+    /// background if the server does not answer. A lost message delays the first two waiters in the
+    /// queue by at most 1 s, and the waiters behind by at most 5 s.
     ///
     /// A fair lock costs more than a `lock`: each waiting thread has a channel and a queue entry on
-    /// the server. The keys of the queue have no time to live, as Redisson expects: if every client
-    /// dies while some wait, the keys stay until a client next asks for the lock. The guide
+    /// the server. The keys of the queue have no time to live, as Redisson expects. If all clients
+    /// die while some of them wait, the keys stay until a client next asks for the lock. The guide
     /// describes the effects of [Redisson's waiters](crate::redisson#what-this-crate-cannot-change)
     /// on the waiters of this library, and the reverse.
     ///
@@ -356,8 +401,8 @@ impl Client {
         Lock::new(self.spec(Kind::Fair, name))
     }
 
-    /// The [`fair_lock`](Self::fair_lock) `name`, without nesting: a thread which locks again while
-    /// holding the lock gets [`Error::AlreadyHeld`].
+    /// Returns the [`fair_lock`](Self::fair_lock) `name` without nesting: a thread that holds the
+    /// lock and locks again gets [`Error::AlreadyHeld`].
     ///
     /// ```
     /// use wheellock::{Client, Error};
@@ -374,8 +419,10 @@ impl Client {
         Lock::new(spec)
     }
 
-    /// The read-write lock `name`: many readers, or a single writer. Names are as for
-    /// [`lock`](Self::lock); a name must not be used for both.
+    /// Returns the read-write lock `name`: many readers or a single writer hold the lock.
+    ///
+    /// Names are as for [`lock`](Self::lock). A name must not be used for a read-write lock and for
+    /// another kind: an acquire of the second kind returns [`Error::WrongType`].
     ///
     /// ```
     /// use wheellock::Client;
@@ -389,46 +436,63 @@ impl Client {
         ReadWriteLock::new(self.spec(Kind::Read, name), self.spec(Kind::Write, name))
     }
 
-    /// The job `name`, which runs once for each slot, on a single process. Names are as for
-    /// [`lock`](Self::lock); a job has separate keys, so a lock may have the same name.
+    /// Returns the job `name`, which runs once for each slot among all processes.
+    ///
+    /// A slot is a text, such as a date. Names are as for [`lock`](Self::lock). A job has separate
+    /// keys: a lock may have the same name.
     #[must_use]
     pub fn job(&self, name: &str) -> Job {
         Job::new(Arc::clone(&self.core), &self.prefix, name)
     }
 
-    /// The election `name`, whose candidates are processes, with a single leader. Names are as for
-    /// [`lock`](Self::lock): the leader holds the [`fenced_lock`](Self::fenced_lock) `name`.
+    /// Returns the election `name`, which makes one process the leader.
+    ///
+    /// Names are as for [`fenced_lock`](Self::fenced_lock): the leader holds the fenced lock
+    /// `name`.
     #[must_use]
     pub fn leader_election(&self, name: &str) -> LeaderElection {
         LeaderElection::new(self.spec(Kind::Fenced, name))
     }
 
-    /// The status of the lock `name`, of any kind: the holders and the waiters. A round trip, and
-    /// one more for each client among the holders and in the queue.
+    /// Returns the status of the lock `name`, of any kind: the holders and the waiters.
     ///
-    /// A lock is a hash of owners with their counts, or a string with an owner; an owner is a UUID
-    /// and a number. A hash whose fields have another form, with counts as values, is a lock of an
-    /// [unknown kind of client](crate::HolderKind::Unknown) if the key has a time to live. A number
-    /// is a semaphore's, a latch's, or a foreign program's. The values of foreign data are not
-    /// read, however large they are.
+    /// A free lock has a status without holders, whose [`kind`](LockStatus::kind) is `None` unless
+    /// threads wait in a fair queue. The call costs a round trip, and one more for each further
+    /// client among the holders and in the queue, for at most 100 clients.
+    ///
+    /// The key may hold a hash of owners with their counts, a string with an owner, or a number. An
+    /// owner is a UUID and a number. A hash with counts whose fields have another form is a lock of
+    /// an [unknown kind of client](crate::HolderKind::Unknown) if the key has a time to live. A
+    /// number belongs to a semaphore, to a latch, or to another program. All other content is
+    /// foreign. The values of foreign data are not read.
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`]. [`Error::WrongType`]: the key holds no lock; the error describes the
-    /// content.
+    /// * [`Error::InvalidName`] - permanent, nothing was sent.
+    /// * [`Error::WrongType`] - the content of the key is foreign. The error describes the content.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`], [`Error::Refused`],
+    ///   [`Error::Authentication`] - the server did not answer, or refused the query, for twice the
+    ///   command timeout. The query changes nothing.
+    /// * [`Error::Shutdown`] or [`Error::Forked`] - permanent, nothing was sent.
     pub fn status(&self, name: &str) -> Result<LockStatus, Error> {
         status_of(&self.core.running()?, &self.prefix.name(name)?)
     }
 
-    /// Waits as long as [`wait`](crate::Wait) says until the status of a lock differs from
-    /// `before`: in a holder, a count, a place in the queue, or the number of waiters. Returns
-    /// `None` if nothing has changed in this time, or on the first inspection if the wait has no
-    /// time. A renewed lease is no change.
+    /// Waits until the status of a lock differs from `before`, and returns the new status.
     ///
-    /// A release wakes this wait, as any waiter. Changes without a message, such as a grant, are
-    /// found by an inspection once a second. A change which is undone between two inspections is
-    /// not seen. A client that watches counts among the [waiters
-    /// elsewhere](crate::Waiters::elsewhere) of other clients.
+    /// `before` is a status returned by [`status`](Self::status) or by this method. [`wait`](Wait)
+    /// limits the wait. Returns `None` if the status is still the same at the end of the wait. With
+    /// a [single try](Wait::none) the method inspects the lock and does not wait.
+    ///
+    /// The statuses differ if the kind, a holder, a nesting count, the number of a semaphore or
+    /// latch, the queue, or the number of waiters has changed. A renewed lease is no change. The
+    /// number of waiters elsewhere counts as changed only after two inspections with the same
+    /// number.
+    ///
+    /// A release that publishes a message wakes this wait. Other changes, such as a grant, are
+    /// found by an inspection once a second; so are all changes of spin locks, simple locks and
+    /// latches. A change that is undone between two inspections is not seen. A client that watches
+    /// a lock counts among the [waiters elsewhere](crate::Waiters::elsewhere) of other clients.
     ///
     /// ```
     /// use std::time::Duration;
@@ -445,7 +509,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status), and [`Error::Cancelled`].
+    /// * The errors listed at [`status`](Self::status), by the end of the wait at the latest.
+    /// * [`Error::Cancelled`] - the caller cancelled the wait.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn next_change<'a>(
         &self,
@@ -455,27 +520,31 @@ impl Client {
         next_change(&self.core.running()?, &LockName::parse(&before.name)?, before, wait.into())
     }
 
-    /// An iterator over the locks on the server whose names match `pattern`, of all kinds. The
-    /// iterator queries the server on demand.
+    /// Returns an iterator over the status of each lock on the server whose name matches `pattern`,
+    /// of all kinds.
     ///
-    /// The pattern is a Redis pattern: `*` stands for any text, `?` for any character, `[a-c]` for
-    /// a character of a set, `\` before a character for the character itself. The client's
+    /// The iterator queries the server on demand, on the thread that calls `next`. The pattern is a
+    /// Redis pattern: `*` stands for any text, `?` for any character, `[a-c]` for a character of a
+    /// set, `\` before a character for the character itself. The client's
     /// [prefix](Self::with_prefix) is put before the pattern, and the returned names include the
     /// prefix.
     ///
-    /// No request blocks the server for long: a request scans about 250 keys (`SCAN`), fewer if the
-    /// keys are long, and each key that may be a lock costs one more round trip, without a large
-    /// value. The time grows with the number of all keys of the server. A lock acquired or released
-    /// meanwhile may be missing, and a lock may be returned twice.
+    /// No request blocks the server for long. A request scans about 250 keys (`SCAN`), fewer if the
+    /// names are long. Each key that may be a lock costs the round trips of a
+    /// [`status`](Self::status). The time grows with the number of all keys of the server. A lock
+    /// that is acquired or released during the iteration may be missing, and a lock may be returned
+    /// twice.
     ///
-    /// Left out are keys that [`status`](Self::status) does not recognize, and keys whose names no
-    /// lock can have. A plain number is returned, because the number may be a semaphore. Keys that
-    /// the server's user may not read are left out and [counted](Locks::unreadable). In a cluster
-    /// all masters are queried, in turn; behind the [single address](crate::guide::managed) of a
-    /// cluster, the server that answers.
+    /// The iterator leaves out free locks, keys with foreign content, and the keys that belong to
+    /// another lock, a job or a client, such as `redisson_lock_queue:{name}`. A plain number is
+    /// returned, because the number may be a semaphore. Keys that the server's user may not read
+    /// are left out and [counted](Locks::unreadable). In a cluster all masters are queried in turn.
+    /// Behind the [single address](crate::guide::managed) of a cluster, only the server that
+    /// answers is queried.
     ///
-    /// Each item can fail as [`Lock::lock`] can. After the error of one lock the iteration
-    /// continues. After an error of a scan the remaining keys of the same server are left out.
+    /// Each item can be an error, as listed at [`status`](Self::status). After the error of one
+    /// lock the iteration continues. After an error of a scan the remaining keys of the same server
+    /// are left out. After [`Error::Shutdown`] or [`Error::Forked`] the iteration ends.
     ///
     /// ```
     /// use wheellock::Client;
@@ -491,15 +560,18 @@ impl Client {
         Locks::new(Arc::clone(&self.core), self.prefix.pattern(pattern))
     }
 
-    /// The wait graph of the locks whose names match `pattern`, across all processes: the locks,
-    /// the threads that have waited for more than a second, and the deadlocks among these threads.
+    /// Returns the wait graph of the locks whose names match `pattern`, across all processes: the
+    /// locks, the threads that have waited for more than a second, and the deadlocks among these
+    /// threads.
     ///
-    /// The threads belong to this library's clients, unless they
-    /// [ignore](crate::OnDeadlock::Ignore) deadlocks. Holders and waiters of Redisson are in the
-    /// [status](LockStatus) of each lock. The keys of the server are scanned twice, as
-    /// [`locks`](Self::locks) does, and each record of a client is one more round trip. If there
-    /// seems to be a cycle, the records are read again for up to a second: a cycle counts only if
-    /// both readings show the cycle.
+    /// `pattern` is a pattern as for [`locks`](Self::locks). The threads are threads of this
+    /// library's clients, except clients that [ignore](crate::OnDeadlock::Ignore) deadlocks.
+    /// Holders and waiters of Redisson are in the [status](LockStatus) of each lock.
+    ///
+    /// The call scans the keys of the server twice, with the round trips of `locks`, and reads the
+    /// record of each client with one more round trip: at most 10,000 locks and 1,000 clients. If
+    /// there seems to be a cycle, the call reads the records again for up to a second: a cycle
+    /// counts only if both readings show the cycle.
     ///
     /// ```
     /// use wheellock::Client;
@@ -513,15 +585,18 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Lock::holder`](crate::Lock::holder).
+    /// The errors listed at [`status`](Self::status), for any of the queries. The call then returns
+    /// no part of the graph.
     pub fn wait_graph(&self, pattern: &str) -> Result<WaitGraph, Error> {
         wait_graph(&self.core, &self.prefix.pattern(pattern))
     }
 
-    /// The wait graph of locks whose status is known, as [`wait_graph`](Self::wait_graph), without
-    /// a scan of the server: among the holders' clients, and the clients for which these wait. So
-    /// each deadlock with any of the locks is found. A client that only waits is not found, and is
-    /// counted in the status of the lock.
+    /// Returns the wait graph of `locks`, whose status is known, without a scan of the server.
+    ///
+    /// The call reads the records of the clients that hold any of the locks, of the clients for
+    /// whose locks these clients wait, and so on, one round trip for each record and each awaited
+    /// lock. The graph has each deadlock in which any of the locks takes part. A client that holds
+    /// nothing and only waits is not in the graph; the status of the lock counts the client.
     ///
     /// ```
     /// use wheellock::Client;
@@ -534,24 +609,29 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Lock::holder`](crate::Lock::holder).
+    /// The errors listed at [`status`](Self::status), for any of the queries. The call then returns
+    /// no part of the graph.
     pub fn wait_graph_of(&self, locks: Vec<LockStatus>) -> Result<WaitGraph, Error> {
         wait_graph_of(&self.core, locks, BTreeSet::new())
     }
 
-    /// This client's identity, the first part of every owner: a random UUID.
+    /// Returns this client's identity: a random UUID, which is the first part of every
+    /// [owner](crate::LockGuard::owner) of this client.
     #[must_use]
     pub fn id(&self) -> String {
         self.core.id.to_string()
     }
 
-    /// Tests the connection to the server, and connects if there is no connection: for the health
-    /// check of a service, or after [`connect_lazily`](crate::ClientBuilder::connect_lazily). In a
-    /// cluster the call tests every master. One attempt, within one [command
-    /// timeout](crate::ClientBuilder::command_timeout), and another at once if the connection or
-    /// its [authentication](crate::ClientBuilder::credentials) has ended.
+    /// Tests the connection to the server, and connects if there is no connection.
     ///
-    /// `Ok` means: the server answers this user now. The next call may fail.
+    /// `Ok` means that the server has answered this user, in a cluster every master. The next call
+    /// may fail all the same. The method is for the health check of a service, or for a client that
+    /// [connects lazily](crate::ClientBuilder::connect_lazily).
+    ///
+    /// The call makes one attempt. If the connection or its
+    /// [authentication](crate::ClientBuilder::credentials) has ended, a second attempt follows at
+    /// once. Both attempts together end within one [command
+    /// timeout](crate::ClientBuilder::command_timeout).
     ///
     /// ```
     /// use wheellock::{Client, Error, Memory};
@@ -568,14 +648,21 @@ impl Client {
     ///
     /// * [`Error::Unreachable`] - the server cannot be reached, or has not answered in time.
     ///   Transient.
-    /// * [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - as [`Client::connect`].
-    /// * [`Error::Shutdown`] - the client was shut down.
-    /// * [`Error::Forked`] - this process is a fork of the client's.
+    /// * [`Error::InvalidUrl`] - the server does not fit the URL, such as a node of a cluster.
+    ///   Permanent.
+    /// * [`Error::Authentication`] or [`Error::Tls`] - the server or the client refused the
+    ///   connection. Permanent until a user, a password or a certificate is changed.
+    /// * [`Error::Refused`] - the server replied with an error, such as `LOADING`. The
+    ///   [code](Error::Refused) says whether the error is transient.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's process. Permanent.
     pub fn ping(&self) -> Result<(), Error> {
         self.core.running()?.ping()
     }
 
-    /// The client's statistics now; all zero in the child of a fork. Local: no round trip.
+    /// Returns the client's present holds and waits as numbers, and its counts since the start.
+    ///
+    /// In the child of a fork all numbers are zero. Local: no round trip.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let core = &self.core;
@@ -606,12 +693,14 @@ impl Client {
         stats
     }
 
-    /// The holds of this client, without lost holds, in no order, for a debug page. Empty in the
-    /// child of a fork. Local: no round trip.
+    /// Returns the holds of this client, without lost holds, in no particular order.
     ///
-    /// The holds are copied in parts, without delaying a renewal: a hundred thousand holds take
-    /// some ten milliseconds of this thread, and 30 MB. A hold that begins or ends meanwhile may be
-    /// missing.
+    /// The result is meant for a debug page. In the child of a fork the result is empty. Local: no
+    /// round trip.
+    ///
+    /// The holds are copied in parts, without delaying a renewal. The copy of a hundred thousand
+    /// holds takes some ten milliseconds, and 30 MB. A hold that begins or ends during the copy may
+    /// be missing.
     #[must_use]
     pub fn holds(&self) -> Vec<OwnHold> {
         if !self.core.is_current() {
@@ -621,9 +710,12 @@ impl Client {
         self.core.holds.all().iter().filter_map(|hold| hold.snapshot(now)).collect()
     }
 
-    /// The warnings about the server so far: problems which endanger locks or delay waiters. Each
-    /// warning once, oldest first, at most the last 64. Empty in the child of a fork. Local: no
-    /// round trip.
+    /// Returns the warnings of this client so far: problems that endanger locks or delay waiters,
+    /// and deadlocks.
+    ///
+    /// Equal warnings are returned once. The oldest warning is first, and at most the last 64
+    /// different warnings are retained. In the child of a fork the result is empty. Local: no round
+    /// trip.
     ///
     /// ```
     /// use wheellock::Client;
@@ -635,28 +727,32 @@ impl Client {
         if self.core.is_current() { self.core.events.warnings() } else { Vec::new() }
     }
 
-    /// Ends the client for all clones: every waiter returns [`Error::Shutdown`], every hold is
-    /// released, and its guards report [`LostReason::Shutdown`](crate::LostReason::Shutdown). Waits
-    /// at most `timeout`, in total: for the server's answers, then for the remaining callbacks, and
-    /// for the recorder of `metrics`.
+    /// Releases all holds and ends the client for all clones, and returns which locks the server
+    /// has released.
     ///
-    /// Calls in progress may go on for the same `timeout`. A call that still waits for an answer
-    /// then returns at once: an acquire with [`Error::Shutdown`], any other call with
-    /// [`Error::OutcomeUnknown`]. Locks which the call may have acquired or was to release are
-    /// released in the background. A call that is still connecting cannot be interrupted while a
-    /// name is resolved, credentials or sentinels are queried, or the connection or the TLS
-    /// handshake is not answered. Such a call ends with the [command
-    /// timeout](crate::ClientBuilder::command_timeout) at the latest; this method waits no longer
-    /// than `timeout`.
+    /// From now on each acquire and each query returns [`Error::Shutdown`], also an acquire that
+    /// waits. The guards of the released holds report
+    /// [`LostReason::Shutdown`](crate::LostReason::Shutdown). The method waits at most `timeout` in
+    /// total: for the server's answers, then for the remaining callbacks, and for the recorder of
+    /// `metrics`.
     ///
-    /// A hold released here is not reported to [`on_lost`](crate::ClientBuilder::on_lost). Earlier
-    /// reports are still delivered, for at most 5 s, on the thread `lock-callbacks`, which then
-    /// ends. A callback may call this method, which does not wait for the callback.
+    /// Other calls in progress may continue for the same `timeout`. A call that still waits for an
+    /// answer then returns at once: an acquire with [`Error::Shutdown`], any other call with
+    /// [`Error::OutcomeUnknown`]. A lock that such a call may have acquired, or was to release, is
+    /// released in the background. A call that is connecting cannot be interrupted while the client
+    /// resolves a name, queries credentials or sentinels, or waits for the answer to the connection
+    /// or the TLS handshake. Such a call ends within the [command
+    /// timeout](crate::ClientBuilder::command_timeout), even if `timeout` is shorter.
     ///
-    /// A second call waits until the first has its answers, or the second's `timeout` is over, and
-    /// then for the releases still not acknowledged. The report of the second call lists the locks
-    /// unreleased by then. In the child of a fork the call has no effect: the client is the
-    /// parent's.
+    /// A hold that this method releases is not reported to
+    /// [`on_lost`](crate::ClientBuilder::on_lost). The thread `lock-callbacks` still delivers the
+    /// earlier reports, for at most 5 s, and then ends. A callback may call this method; the method
+    /// does not wait for this callback.
+    ///
+    /// A second call waits until the first call has its answers, and then for the releases that are
+    /// not acknowledged yet, within its own `timeout`. The report of the second call lists the
+    /// locks that are unreleased by then, and no released holds. In the child of a fork the call
+    /// has no effect, because the client belongs to the parent, and returns an empty report.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
         if !self.core.is_current() {
             return ShutdownReport::default();
@@ -677,7 +773,9 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The result of a [shutdown](Client::shutdown).
+/// The result of a [shutdown](Client::shutdown): which holds the server has released.
+///
+/// Returned by [`Client::shutdown`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -694,13 +792,15 @@ impl fmt::Debug for Client {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Number of released holds.
+    /// The number of holds that the shutdown has released, with the server's acknowledgement. Holds
+    /// that were released or lost earlier do not count, nor do holds whose keys stay on the server.
     pub released: usize,
-    /// Number of holds which stay on the server until their [shortest
-    /// time](crate::Lock::with_min_hold) is over, and end there by themselves: holds released
-    /// before, and holds found by the shutdown. At most 65,536 are counted.
+    /// The number of ended holds whose keys are to stay on the server until their [minimum
+    /// hold](crate::Lock::with_min_hold) is over, and then expire: holds released before the
+    /// shutdown, and holds ended by the shutdown. At most 65,536 are counted.
     pub kept: usize,
-    /// The names of locks whose release the server has not acknowledged. They end with their
-    /// leases.
+    /// The names of locks and semaphores with a release that the server has not acknowledged, one
+    /// name for each release. The client sends these releases in the background until the client
+    /// ends. At the latest a lock ends with its lease. Permits without a lease may stay taken.
     pub unreleased: Vec<String>,
 }

@@ -11,21 +11,23 @@ use crate::error::LostReason;
 use crate::events::wakers::AwaitedEnd;
 use crate::model::fork::HomeProcess;
 
-/// A future of the end of a guard's lock: ready when the lock is lost, with the reason, or when the
-/// guard is gone, with `None`. Created by `lost_future` of
-/// [`LockGuard`](crate::LockGuard::lost_future), [`MultiGuard`](crate::MultiGuard::lost_future) or
-/// a watched [`Permit`](crate::Permit::lost_future).
+/// A future for the loss of a guard's lock. The future is ready with the reason when the lock is
+/// lost, and with `None` when the guard is gone.
 ///
-/// The future works in each runtime, and without any. The future is independent of the guard: a
-/// program may move the future to another task, and the future may outlive the guard. Each guard
-/// may have any number of futures. Dropping a future leaves nothing behind.
+/// Created by `lost_future` of a [`LockGuard`](crate::LockGuard::lost_future), a
+/// [`MultiGuard`](crate::MultiGuard::lost_future) or a watched
+/// [`Permit`](crate::Permit::lost_future).
+///
+/// The future works in each runtime, and without any runtime. The future is independent of the
+/// guard: a program may move the future to another task, and the future may outlive the guard. Each
+/// guard may have any number of futures. A future may be dropped at any time.
 ///
 /// The client's thread `lock-wakers` wakes the task, with no lock of the client held. So the waker
 /// may block, but delays the client's other tasks meanwhile. A panic of the waker is caught and
 /// counted ([`Stats::callback_panics`](crate::Stats::callback_panics)).
 ///
-/// A ready future stays ready. In the child of a fork the future is ready, with
-/// [`LostReason::Forked`].
+/// A ready future stays ready, and may be polled again. In the child of a fork the future is ready,
+/// with [`LostReason::Forked`].
 ///
 /// ```
 /// use std::future::Future;

@@ -46,8 +46,8 @@
 //!    goes back on the wheel at the end of its validity (`scheduler.rs`).
 //! 2. `watchdog/dispatch.rs` passes the holds to the renewal thread of their server
 //!    (`watchdog/workers.rs`, `worker.rs`).
-//! 3. `watchdog/worker_thread.rs` is one turn of the worker's thread. `batch.rs` cuts the due holds
-//!    into scripts.
+//! 3. `watchdog/worker_thread.rs` is one pass of the worker's thread. `renewal_batch.rs` cuts the
+//!    due holds into scripts.
 //! 4. `watchdog/renewal_pass.rs` sends the scripts through `store/store.rs`;
 //!    `store/redis/node/pipeline.rs` keeps several scripts in flight.
 //! 5. `watchdog/renewal_pass.rs`: each reply extends the validity of its hold (`hold/hold.rs`) and

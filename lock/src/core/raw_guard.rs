@@ -27,8 +27,9 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::store::retry::RetryLimit;
 
-/// One of the guards of a hold. Dropping the guard releases its part. Public only for a sealed
-/// trait: code outside of the crate cannot name the type.
+/// One of the guards of a hold. Dropping the guard counts the guard off the hold, and releases the
+/// hold after the last guard. Public only for a sealed trait: code outside of the crate cannot name
+/// the type.
 pub struct RawGuard {
     core: Arc<ClientCore>,
     hold: Arc<Hold>,

@@ -13,14 +13,17 @@ use crate::events::wakers::WakerThread;
 use crate::hold::revocation::{Revocation, RevocationSignal};
 use crate::model::fork::HomeProcess;
 
-/// A future of a request for a guard's lock: ready when a program requests the lock, with the
-/// request, or when the guard is gone, with `None`. Created by `revocation_future` of
-/// [`LockGuard`](crate::LockGuard::revocation_future) or
+/// A future for a request to release a guard's lock. The future is ready with the first request
+/// when a program [requests](crate::Lock::ask) the lock, and with `None` when the guard is gone
+/// before.
+///
+/// Created by `revocation_future` of a [`LockGuard`](crate::LockGuard::revocation_future) or a
 /// [`MultiGuard`](crate::MultiGuard::revocation_future).
 ///
-/// The future needs no runtime. Its task is woken as the task of a
-/// [`LostFuture`]. A ready future stays ready. In the child of a fork the future
-/// is ready, with `None`.
+/// The future needs no runtime, and may outlive the guard. The loss of the lock does not make the
+/// future ready: await a [`LostFuture`] for the loss. The client's thread `lock-wakers` wakes the
+/// task, as for a `LostFuture`. A ready future stays ready, and may be polled again. In the child
+/// of a fork the future is ready, with `None`.
 ///
 /// ```
 /// use std::future::Future;

@@ -41,7 +41,7 @@ const LOOK_FOR: Duration = Duration::from_millis(300);
 const MOST_LOCKS: usize = 200;
 
 impl Client {
-    /// Checks the conditions on which locks depend.
+    /// Checks the conditions on which locks depend, and returns the findings.
     ///
     /// The checks cover server and version, this user's permissions, eviction, persistence,
     /// replicas, the time of a failover against the lease, the rate of the server's clock, latency,
@@ -49,17 +49,20 @@ impl Client {
     /// server and when the server is slow. For the health check of a service, use
     /// [`ping`](Self::ping).
     ///
-    /// The call takes one to two seconds if the server answers. It writes a few keys, which begin
-    /// with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live for five
-    /// seconds at most, and are deleted at the end. No setting is changed. Each command forbidden
-    /// to this user is called once, in a form without an effect, and so appears in the server's
-    /// `ACL LOG`. Acquires of the scratch lock count in [`stats`](Self::stats). A second client
-    /// exists during the call.
+    /// The call takes one to two seconds if the server answers quickly. The call writes a few keys,
+    /// which begin with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live for
+    /// five seconds at most, and are deleted at the end. No setting is changed. Each command
+    /// forbidden to this user is called once on each server, in a form without an effect, and so
+    /// appears in the server's `ACL LOG`. Acquires of the scratch lock count in
+    /// [`stats`](Self::stats). A second client with separate connections exists during the call.
     ///
-    /// In a cluster the call queries each master, and reports the worst result of each check. If
-    /// the server refuses to report a value, such as a setting of a managed service without
-    /// `CONFIG`, the check is [`CheckState::NotChecked`]. Without a version or an eviction policy,
-    /// the check is [`CheckState::Warn`]. In memory the only check is `connection`.
+    /// In a cluster the call queries each master, and reports the worst result of each check.
+    /// Exceptions are the clock, which is read on one master, and latency and hand-overs, which are
+    /// measured with the scratch lock, on the master of its hash slot. If the server refuses to
+    /// report a value, such as a setting of a managed service without `CONFIG`, the check is
+    /// [`CheckState::NotChecked`]. Without a version or an eviction policy, the check is
+    /// [`CheckState::Warn`]; without the server's time, the check is [`CheckState::Fail`]. In
+    /// memory the only check is `connection`.
     ///
     /// ```no_run
     /// use wheellock::{CheckState, Client};
@@ -73,9 +76,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of [`ping`](Self::ping), if the server cannot be queried at all;
-    /// [`Diagnosis::from_error`] converts such an error to a diagnosis. [`Error::InvalidName`]: the
-    /// prefix is too long. A failed check is no error.
+    /// A failed check is no error. The call returns an error if a server cannot be queried at all;
+    /// [`Diagnosis::from_error`] converts the error to a diagnosis.
+    ///
+    /// * [`Error::Unreachable`] - a server cannot be reached, or has not answered within the
+    ///   [command timeout](crate::ClientBuilder::command_timeout). Transient.
+    /// * [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - a server refused the user,
+    ///   the TLS handshake failed, or a server refused the query.
+    /// * [`Error::InvalidName`] - the prefix is too long. Permanent.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
         let core = self.core.running()?;
         match core.ping() {

@@ -22,7 +22,7 @@ use crate::error::Error;
 pub struct Diagnosis {
     /// The worst state of all checks.
     pub state: CheckState,
-    /// Each check once, in a stable order.
+    /// The checks, each name once, in an order that is the same for every diagnosis.
     pub checks: Vec<Check>,
 }
 
@@ -42,17 +42,21 @@ pub struct Diagnosis {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Check {
-    /// The stable name of the check, such as `eviction`.
+    /// The stable name of the check: `connection`, `server`, `topology`, `permissions`,
+    /// `permissions_other`, `eviction`, `persistence`, `replicas`, `failover`, `clock`, `latency`,
+    /// `hand_over`, `idle_connections` or `redisson`. The [guide](crate::guide::operations#doctor)
+    /// describes each check.
     pub name: &'static str,
     /// The result of the check.
     pub state: CheckState,
-    /// The finding, in a single line.
+    /// The finding, as a sentence for people, in a single line.
     pub found: String,
-    /// The recommended repair; `None` if there is none.
+    /// The recommended repair, such as a command to the server. `Some` if the state is
+    /// [`Warn`](CheckState::Warn) or [`Fail`](CheckState::Fail) and a repair is known.
     pub repair: Option<String>,
 }
 
-/// The result of a [`Check`], from good to bad.
+/// The result of a [`Check`]. The values are ordered from good to bad.
 ///
 /// In [`Check::state`], and the worst in [`Diagnosis::state`].
 ///
@@ -69,8 +73,8 @@ pub struct Check {
 pub enum CheckState {
     /// Nothing is wrong.
     Ok,
-    /// The server does not report the value, or this user may not query the server. This alone
-    /// endangers no lock.
+    /// The server does not report the value, or this user may not query the server. The missing
+    /// value alone endangers no lock.
     NotChecked,
     /// Locks work, but are slow or in danger.
     Warn,
@@ -90,9 +94,11 @@ impl fmt::Display for CheckState {
 }
 
 impl Diagnosis {
-    /// Converts `error` to a diagnosis whose only check, `connection`, has failed.
+    /// Returns a diagnosis whose only check, `connection`, has failed with the text of `error`.
     ///
-    /// For an error of [`diagnose`](crate::Client::diagnose) or of building a client.
+    /// For an error of [`diagnose`](crate::Client::diagnose) or of building a client, so that a
+    /// report of an unreachable server has the same form. The check has a repair for an error of
+    /// the network, the credentials, TLS or the eviction policy.
     ///
     /// ```
     /// use wheellock::{CheckState, Client, Diagnosis, Memory};

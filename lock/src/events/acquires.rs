@@ -295,9 +295,10 @@ impl KindCounters {
 ///
 /// In [`Stats::acquires`](crate::Stats::acquires).
 ///
-/// A nested guard does not count as an acquire, and neither does draining a semaphore. An acquire
-/// of several permits counts once. Each member of a multi lock or red lock counts. A call to a
-/// semaphore or latch with an invalid name, count or lease is not counted.
+/// Neither a nested guard, nor an acquire of zero permits, nor the draining of a semaphore counts
+/// as an acquire. An acquire of several permits counts once. Each member of a multi lock or red
+/// lock counts. A call to a semaphore or latch with an invalid name, count or lease is not counted,
+/// and neither is a call that begins after the [shutdown](crate::Client::shutdown).
 ///
 /// ```
 /// use wheellock::Client;
@@ -336,19 +337,20 @@ pub struct AcquireCounts {
     /// The lock or the permits were granted, by the server or by another thread of this client; or
     /// the latch was open.
     pub acquired: u64,
-    /// Acquired after a first refusal, also counted in `acquired`: another owner was ahead, too few
-    /// permits were free, or the latch was closed.
+    /// Acquired after a first refusal: another owner was ahead, too few permits were free, or the
+    /// latch was closed. Each of these acquires counts in `acquired` too.
     pub contended: u64,
-    /// The wait timed out, or a single try was refused.
+    /// The wait ended without a grant, or a single try was refused.
     pub timed_out: u64,
-    /// The wait was cancelled, or the client shut down.
+    /// The wait was [cancelled](crate::Wait::or_cancelled), or the client was shut down during the
+    /// call.
     pub cancelled: u64,
-    /// The acquire returned an error.
+    /// The acquire returned another error.
     pub failed: u64,
 }
 
 impl Acquires {
-    /// The acquires of one kind, or zeros for an unknown kind.
+    /// The numbers of acquires of one kind, or zeros for an unknown kind.
     ///
     /// The kinds are `lock`, `fair`, `fenced`, `spin`, `simple`, `read` and `write`; `permit` of an
     /// [`ExpirableSemaphore`](crate::ExpirableSemaphore), `semaphore` of a
@@ -360,7 +362,7 @@ impl Acquires {
         counts(ends.unwrap_or_default())
     }
 
-    /// The acquires of all kinds.
+    /// The sums of the numbers of all kinds.
     #[must_use]
     pub fn total(&self) -> AcquireCounts {
         let mut sums = [0; AcquireEnd::COUNT];

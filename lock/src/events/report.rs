@@ -9,7 +9,8 @@ use crate::model::name::LockName;
 use crate::model::serialize::{debug, millis};
 use crate::model::sync::thread::ThreadId;
 
-/// A lost hold, as reported to [`on_lost`](crate::ClientBuilder::on_lost).
+/// A lost hold of a lock or a watched permit, as reported to
+/// [`on_lost`](crate::ClientBuilder::on_lost).
 ///
 /// ```
 /// use wheellock::{Client, LostReason, Memory};
@@ -34,14 +35,16 @@ pub struct LostLock {
 }
 
 impl LostLock {
-    /// The lock's full name.
+    /// The full name of the lock, or of the permit's semaphore, with the client's
+    /// [prefix](crate::Client::with_prefix).
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
     }
 
-    /// The hold's owner, as on the server. [`LockGuard::owner`](crate::LockGuard::owner) returns
-    /// the same string.
+    /// The hold's owner, as on the server: [`LockGuard::owner`](crate::LockGuard::owner) returns
+    /// the same string. For a permit, a string of the same form, which is not the permit's
+    /// [id](crate::Permit::id).
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
@@ -53,15 +56,18 @@ impl LostLock {
         self.reason
     }
 
-    /// The time from just before the acquire was sent until the loss was found, by the client's
-    /// clock. If the process was stopped, the loss was found after the end of the lease.
+    /// The time until the loss was found, by the client's clock: from just before the acquire was
+    /// sent, or from the last [hand-over](crate::ClientBuilder::hand_over_budget) or use of a
+    /// [cached](crate::Lock::with_cache) hold. If the process was stopped, the loss is found after
+    /// the end of the lease, and the time is longer than the lease.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
     }
 }
 
-/// A long hold, as reported to [`on_long_hold`](crate::ClientBuilder::on_long_hold).
+/// A long hold of a lock or a watched permit, as reported to
+/// [`on_long_hold`](crate::ClientBuilder::on_long_hold).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -92,28 +98,32 @@ pub struct HeldLock {
 }
 
 impl HeldLock {
-    /// The lock's full name.
+    /// The full name of the lock, or of the permit's semaphore, with the client's
+    /// [prefix](crate::Client::with_prefix).
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
     }
 
-    /// The hold's owner, as on the server. [`LockGuard::owner`](crate::LockGuard::owner) returns
-    /// the same string.
+    /// The hold's owner, as on the server: [`LockGuard::owner`](crate::LockGuard::owner) returns
+    /// the same string. For a permit, a string of the same form, which is not the permit's
+    /// [id](crate::Permit::id).
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// The time from just before the acquire was sent until the watchdog's inspection, by the
-    /// client's clock.
+    /// The time until the watchdog found the long hold, by the client's clock: from just before the
+    /// acquire was sent, or from the last [hand-over](crate::ClientBuilder::hand_over_budget) or
+    /// use of a [cached](crate::Lock::with_cache) hold.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
     }
 }
 
-/// A hold of this client, as returned by [`Client::holds`](crate::Client::holds).
+/// A hold of this client, as returned by [`Client::holds`](crate::Client::holds): of a lock, or of
+/// a [watched](crate::ExpirableSemaphore::watched) permit.
 ///
 /// ```
 /// use wheellock::{Client, OwnHolder};
@@ -131,27 +141,30 @@ impl HeldLock {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct OwnHold {
-    /// The lock's full name.
+    /// The full name of the lock, or of the permit's semaphore, with the client's
+    /// [prefix](crate::Client::with_prefix).
     pub name: String,
     /// The kind: `lock`, `fair`, `fenced`, `spin`, `simple`, `read`, `write` or `permit`.
     pub kind: &'static str,
-    /// The hold's owner, as on the server.
+    /// The hold's owner, as on the server. For a permit, a string of the same form, which is not
+    /// the permit's [id](crate::Permit::id).
     pub owner: String,
     /// The holder in this process.
     pub holder: OwnHolder,
-    /// The time from just before the acquire was sent until now, or since a
-    /// [hand-over](crate::ClientBuilder::hand_over_budget).
+    /// The time until now, by the client's clock: from just before the acquire was sent, or from
+    /// the last [hand-over](crate::ClientBuilder::hand_over_budget), caching or use of a
+    /// [cached](crate::Lock::with_cache) hold.
     #[cfg_attr(feature = "serde", serde(rename = "held_for_ms", serialize_with = "millis"))]
     pub held_for: Duration,
-    /// How long the hold is certainly valid without a renewal.
+    /// How long the hold is held for certain without a further renewal.
     #[cfg_attr(feature = "serde", serde(rename = "remaining_ms", serialize_with = "millis"))]
     pub remaining: Duration,
     /// Whether the hold is renewed: at least one of its guards is watched.
     pub watched: bool,
-    /// The number of guards.
+    /// The number of guards: above 1 for a nested hold. A cached hold has no guard, and counts 1.
     pub guards: u32,
-    /// How often the lease was extended since the server's grant, by renewals and by nesting. At
-    /// most 65,535 extensions are counted.
+    /// How often the lease was extended since the server's grant, by renewals, by nesting and by
+    /// [`extend`](crate::LockGuard::extend). At most 65,535 extensions are counted.
     pub renewals: u32,
 }
 
@@ -170,7 +183,8 @@ pub struct OwnHold {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum OwnHolder {
-    /// A thread. For a permit, the thread which acquired the permit.
+    /// A thread. For a permit, the thread that acquired the permit, or called
+    /// [`watch`](crate::Permit::watch).
     #[cfg_attr(feature = "serde", serde(serialize_with = "debug"))]
     Thread(ThreadId),
     /// The name given to [`with_owner`](crate::Lock::with_owner).
@@ -182,7 +196,7 @@ pub enum OwnHolder {
     Cached,
 }
 
-/// A problem of the server which endangers locks or delays waiters.
+/// A problem of the server which endangers locks or delays waiters, or a deadlock.
 ///
 /// Reported to [`on_warning`](crate::ClientBuilder::on_warning) and returned by
 /// [`Client::warnings`](crate::Client::warnings).
@@ -210,10 +224,10 @@ pub enum Warning {
     /// Checked when the client is built, and again after each new connection for renewals, as the
     /// server may have been restarted. Reported once for each policy. With
     /// [`refuse_eviction`](crate::ClientBuilder::refuse_eviction), building the client fails
-    /// instead.
+    /// instead; a later change of the policy is reported.
     #[non_exhaustive]
     Eviction {
-        /// The policy.
+        /// The value of `maxmemory-policy`, such as `allkeys-lru`.
         policy: String,
     },
     /// The master continues to grant locks without replicas: its `min-replicas-to-write` or its
@@ -227,21 +241,23 @@ pub enum Warning {
     /// Checked behind sentinels and in a cluster, for a master with replicas, at the same times as
     /// [`Eviction`](Self::Eviction). Reported once.
     WritesWithoutReplicas,
-    /// The server has replicas, and the client does not wait for them: a failover to a replica
+    /// The server has replicas, and the client does not wait for replicas: a failover to a replica
     /// which has not received a grant yet loses the lock.
     ///
-    /// [`replica_acks`](crate::ClientBuilder::replica_acks) waits for replicas, as Redisson does by
-    /// default. Checked at the same times as [`Eviction`](Self::Eviction). Reported once.
+    /// With [`replica_acks`](crate::ClientBuilder::replica_acks) each acquire waits for replicas,
+    /// as in Redisson by default. Checked at the same times as [`Eviction`](Self::Eviction).
+    /// Reported once.
     ReplicasNotAwaited,
     /// The server's clock was set, or stood still.
     ///
     /// Leases end by the server's clock. If the clock was set forward, every lock of every client
-    /// ends sooner by as much, perhaps while its guard still counts as held; if the clock was set
-    /// back, later.
+    /// ends sooner by as much, perhaps while its guard still counts as held. If the clock was set
+    /// back or stood still, every lock ends later by as much.
     ///
-    /// Found when a renewal is answered, by comparing the time since the previous reply on both
-    /// clocks. The times differ by more than the greatest of a second, a twentieth of the watched
-    /// lease, and a hundredth of the time.
+    /// The client compares the time between two replies to renewals on both clocks. A difference is
+    /// reported if it exceeds one second, a twentieth of the [watchdog
+    /// lease](crate::ClientBuilder::watchdog_lease), and a hundredth of the time. Each jump is
+    /// reported.
     #[non_exhaustive]
     ServerClockJumped {
         /// The minimum distance of the jump, in whole milliseconds.
@@ -253,9 +269,10 @@ pub enum Warning {
     /// The server has refused a subscription, or the message of a release, usually because the ACL
     /// of its user does not allow the command or the channel.
     ///
-    /// No lock is in danger, and releases take effect. But waiters on the channel are not woken and
-    /// fall back to polling: once a second, or every five seconds behind other waiters in the queue
-    /// of a fair lock. Found when a thread waits or releases, and reported once for each refusal.
+    /// No lock is in danger, and releases take effect. But no message wakes the waiters on the
+    /// channel, which poll instead: once a second, or every five seconds behind other waiters in
+    /// the queue of a fair lock. Found when a thread waits or releases, and reported once for each
+    /// error message.
     #[non_exhaustive]
     ChannelsRefused {
         /// The server's error message.
@@ -263,21 +280,22 @@ pub enum Warning {
     },
     /// Two locks of a [`RedLock`](crate::RedLock) are on one server, under two addresses.
     ///
-    /// The server has one vote: the second lock is not acquired, and counts as refused. With too
-    /// few servers for a majority, each acquire returns
+    /// The server has one vote: the second lock is not acquired, and counts as refused. If too few
+    /// servers remain for a majority, each acquire returns
     /// [`Error::InvalidSetting`](crate::Error::InvalidSetting); otherwise the red lock survives the
     /// failure of fewer servers. Found by the server's run id, when the second lock is acquired,
-    /// and reported once.
+    /// and reported once for each pair of addresses.
     #[non_exhaustive]
     SharedServer {
         /// Both addresses.
         servers: [String; 2],
     },
-    /// The server answers renewals with an error, because the server cannot write to disk, is a
-    /// replica or lacks replicas, or because the ACL of the user does not allow renewals.
+    /// The server answers renewals with an error: the server cannot write to disk, is a replica or
+    /// lacks replicas, the ACL of the user does not allow renewals, or the server no longer accepts
+    /// the credentials.
     ///
     /// The holds are lost as [`Refused`](LostReason::Refused) unless the server accepts renewals
-    /// before the leases end. Reported once for each refusal.
+    /// before the leases end. Reported once for each error message.
     #[non_exhaustive]
     RenewalsRefused {
         /// The server's error message.
@@ -288,7 +306,7 @@ pub enum Warning {
     ///
     /// No lock is affected. But a query for the [holder](crate::Lock::holder) of a lock shows
     /// neither this client's [label](crate::ClientBuilder::label) nor for how long the lock is
-    /// held. Found in the background, and reported once.
+    /// held. Found when the background writes the record, and reported once for each error message.
     #[non_exhaustive]
     RecordRefused {
         /// The server's error message.
@@ -296,12 +314,13 @@ pub enum Warning {
     },
     /// A deadlock of threads, at least one of them a thread of this client.
     ///
-    /// Without a time limit the threads wait forever. Found within 3 s after the last wait has
-    /// begun, and reported once for the waits of this client in the cycle.
-    /// [`on_deadlock`](crate::ClientBuilder::on_deadlock) sets what else happens.
+    /// Waits without a time limit last forever, unless
+    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail) is set with
+    /// [`on_deadlock`](crate::ClientBuilder::on_deadlock) and ends a wait. Found within 3 s after
+    /// the last wait has begun, and reported once for the waits of this client in the cycle.
     #[non_exhaustive]
     Deadlock {
-        /// The threads, their clients, and the locks for which they wait, as a sentence.
+        /// The threads, their clients, and the lock for which each thread waits, as a sentence.
         cycle: String,
     },
 }

@@ -130,12 +130,14 @@ fn load(count: &AtomicU64) -> u64 {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stats {
     /// Holds of this client, without lost holds. A [watched](crate::ExpirableSemaphore::watched)
-    /// permit counts too.
+    /// permit and a cached lock count too. A multi lock or red lock has a hold for each member.
     pub held: usize,
-    /// Threads waiting for a lock or for permits.
+    /// Threads that sleep in a wait: for a lock, permits, a latch, or a
+    /// [change](crate::Client::next_change) of a status. A thread that waits for a
+    /// [`RedLock`](crate::RedLock) is not counted.
     pub waiters: usize,
-    /// How often a thread received the [`lock`](crate::Client::lock) from another thread of this
-    /// client, [without the server](crate::ClientBuilder::hand_over_budget).
+    /// How often a thread received a [`lock`](crate::Client::lock) from another thread of this
+    /// client, [without a request to the server](crate::ClientBuilder::hand_over_budget).
     pub hand_overs: u64,
     /// Locks cached by this client [between two uses](crate::Lock::with_cache).
     pub cache: CacheStats,
@@ -143,25 +145,27 @@ pub struct Stats {
     pub acquires: Acquires,
     /// Renewals granted by the server, counted by hold.
     pub renewed: u64,
-    /// Scripts of renewals sent to a server.
+    /// Scripts of renewals sent to a server. A script renews several holds.
     pub renewal_scripts: u64,
-    /// Scripts of renewals without an answer, or with an error.
+    /// Scripts of renewals without a reply, or with an error as the reply.
     pub unanswered_renewals: u64,
-    /// Failed renewals which were retried later, counted by hold.
+    /// Renewals scheduled again after a failure, counted by hold.
     pub renewal_retries: u64,
-    /// The time from a renewal's due time until its reply, over all attempts.
+    /// The time from a renewal's due time until its reply, for each granted renewal. A retried
+    /// renewal counts from its first due time.
     #[cfg_attr(feature = "serde", serde(serialize_with = "summary"))]
     pub renewal_lateness: Summary,
     /// The time from sending a script of renewals until its reply, with up to ten full scripts in
     /// flight to one server.
     #[cfg_attr(feature = "serde", serde(serialize_with = "summary"))]
     pub renewal_round_trip: Summary,
-    /// Lost holds.
+    /// Lost holds. Lost [cached](CacheStats::lost) holds and holds released by a
+    /// [shutdown](crate::Client::shutdown) are not counted.
     pub lost: u64,
-    /// Lost holds, by reason.
+    /// The number of lost holds for each reason. The sum is `lost`.
     pub losses: Losses,
-    /// Connections made since the client started: to the server, or to all nodes of a cluster. A
-    /// growing number means broken connections.
+    /// Connections made since the client started: to the server, or to all nodes of a cluster. Zero
+    /// in memory. A number that keeps growing means broken connections.
     pub connections_made: u64,
     /// Open connections, including the connections for renewals and for messages to waiting
     /// threads. See [`max_connections`](crate::ClientBuilder::max_connections).
@@ -169,21 +173,24 @@ pub struct Stats {
     /// Connections for calls which are in use by a call, or being opened. At the maximum, further
     /// calls wait for a connection.
     pub connections_in_use: usize,
-    /// Releases not yet acknowledged by the server.
+    /// Releases queued for the background, which sends each release until the server has
+    /// acknowledged the release.
     pub queued_releases: usize,
-    /// Releases of dropped guards with unread replies. They return to zero within about 100 ms, or
-    /// become queued.
+    /// Releases of dropped guards whose replies no thread has read yet. Within about 100 ms each
+    /// reply is read, or the release is queued.
     pub unread_releases: usize,
-    /// Abandoned releases, because the lease had expired or too many releases were pending.
+    /// Releases given up without an acknowledgement: the lease had expired, too many releases were
+    /// pending, or the client ended. The permits of an abandoned
+    /// [`SemaphoreGuard`](crate::SemaphoreGuard) may stay taken.
     pub abandoned_releases: u64,
     /// Panics caught by the watchdog on its threads. Any number but zero is a bug in this crate or
     /// in the [clock](crate::ClientBuilder::clock).
     pub panics: u64,
-    /// Undelivered reports to callbacks: more than 65,536 were queued behind a slow callback, or
-    /// the client has ended.
+    /// Reports not delivered to a callback: more than 65,536 reports were queued behind a slow
+    /// callback, or the client has ended.
     pub unreported: u64,
-    /// Panics of callbacks, and of wakers of [futures](crate::LostFuture). With the cargo feature
-    /// `metrics`, also panics of the recorder.
+    /// Panics of callbacks, of wakers of [futures](crate::LostFuture), and of `tracing` subscribers
+    /// that receive reports. With the cargo feature `metrics`, also panics of the recorder.
     pub callback_panics: u64,
 }
 
@@ -209,7 +216,7 @@ pub struct Stats {
 pub struct CacheStats {
     /// The number of holds cached now. [`Stats::held`] includes these holds.
     pub cached: usize,
-    /// The number of acquires that took a cached hold, without a request.
+    /// The number of acquires that took a cached hold, without a request to the server.
     pub hits: u64,
     /// The number of cached holds released at the end of the time of
     /// [`with_cache`](crate::Lock::with_cache).
@@ -220,7 +227,8 @@ pub struct CacheStats {
     /// The number of cached holds released because there were
     /// [too many](crate::ClientBuilder::max_cached_locks).
     pub evicted: u64,
-    /// The number of cached holds that were lost. There is no guard, so no loss is reported.
+    /// The number of cached holds that were lost. A cached hold has no guard, so the loss is not
+    /// reported, and not counted in [`Stats::lost`].
     pub lost: u64,
 }
 
@@ -244,7 +252,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// The number of holds lost for this reason.
+    /// The number of holds lost for this reason. The codes of [`LostReason::Refused`] are counted
+    /// together: any code returns their sum.
     #[must_use]
     pub fn because(&self, reason: LostReason) -> u64 {
         self.by_reason.get(reason.number()).copied().unwrap_or_default()

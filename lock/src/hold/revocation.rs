@@ -9,14 +9,16 @@ use crate::events::wakers::{AwaitedEnd, WakerThread};
 use crate::hold::listener::HoldListener;
 use crate::model::sync::Mutex;
 
-/// A request to release a lock, by [`Lock::ask`](crate::Lock::ask), received by
-/// [`LockGuard::revocation`](crate::LockGuard::revocation).
+/// A request to release a lock, sent by [`Lock::ask`](crate::Lock::ask), and received from
+/// [`LockGuard::revocation`](crate::LockGuard::revocation) or a
+/// [`RevocationFuture`](crate::RevocationFuture).
 ///
 /// The name is from Apache Curator's revocable locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Revocation {
-    /// The requesting program's reason. May be empty.
+    /// The reason that the requesting program has given to [`Lock::ask`](crate::Lock::ask). May be
+    /// empty.
     pub reason: String,
 }
 

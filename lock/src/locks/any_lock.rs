@@ -16,7 +16,7 @@ use crate::model::wait::WaitSpec;
 
 /// A [`Lock`](crate::Lock) of any kind and with any guard, as a member of a
 /// [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock). The trait is sealed: only this
-/// crate implements `AnyLock`.
+/// crate implements `AnyLock`, for each `Lock`.
 ///
 /// ```
 /// use wheellock::{AnyLock, Client};

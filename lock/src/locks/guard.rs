@@ -31,8 +31,9 @@ use crate::hold::revocation::{Revocation, channel_of};
 /// A drop sends the release and does not wait for the answer; see [the
 /// guide](crate::guide::dropping). A drop takes at most the command timeout, and never panics. A
 /// release without an acknowledgement is finished in the background. [`unlock`](Self::unlock) waits
-/// for the answer and returns the result. The hold of a forgotten guard ([`mem::forget`]) is
-/// renewed for ever, unless the client has a [`max_hold`](crate::ClientBuilder::max_hold).
+/// for the answer and returns the result. If the hold has other guards, a drop sends nothing, and
+/// the lock stays held. The hold of a forgotten guard ([`mem::forget`]) is renewed for ever if the
+/// guard is watched, unless the client has a [`max_hold`](crate::ClientBuilder::max_hold).
 ///
 /// [`mem::forget`]: std::mem::forget
 ///
@@ -63,8 +64,9 @@ use crate::hold::revocation::{Revocation, channel_of};
 /// ```
 ///
 /// The marker [`ThisThread`] contains the type of a standard guard, which cannot be sent either,
-/// and the compiler names the standard type. For an async function the message begins with `future
-/// cannot be sent between threads safely`. Make the lock [`sendable`](crate::Lock::sendable):
+/// and the compiler names the standard type. For an async function the message begins with
+/// `future cannot be sent between threads safely`. Make the lock
+/// [`sendable`](crate::Lock::sendable):
 ///
 /// ```
 /// let lock = wheellock::Client::in_memory().lock("orders:42").sendable();
@@ -82,7 +84,8 @@ pub struct LockGuard<T = ThisThread> {
 }
 
 /// The guard of a [sendable](crate::Lock::sendable) lock, or of a [named
-/// owner](crate::Lock::with_owner): no thread holds the lock. Dropping the guard releases the lock.
+/// owner](crate::Lock::with_owner), which belongs to no thread. Dropping the guard releases the
+/// lock.
 ///
 /// An `OwnedGuard` has all methods of a [`LockGuard`], and may be sent to another thread and
 /// released there.
@@ -97,35 +100,41 @@ pub struct LockGuard<T = ThisThread> {
 /// ```
 pub type OwnedGuard = LockGuard<AnyThread>;
 
-/// Marker of a guard bound to the acquiring thread, and so not sendable to another thread.
+/// Marker of a guard that is bound to the acquiring thread, and so cannot be sent to another
+/// thread.
 ///
-/// Only a type parameter, such as of [`LockGuard`]: nothing takes or returns a value.
+/// The type is only used as a type parameter, such as of [`LockGuard`]: no function takes or
+/// returns a value of the type.
 #[derive(Debug)]
 pub struct ThisThread {
     /// A standard guard can be shared but not sent, and so can the marked guards.
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
-/// Marker of a guard bound to no thread: sendable to another thread, and released there.
+/// Marker of a guard that is bound to no thread: the guard may be sent to another thread, and
+/// released there.
 ///
-/// Only a type parameter, such as of [`OwnedGuard`]: nothing takes or returns a value.
+/// The type is only used as a type parameter, such as of [`OwnedGuard`]: no function takes or
+/// returns a value of the type.
 #[derive(Debug)]
 pub struct AnyThread;
 
 impl<T> LockGuard<T> {
     /// Whether the lock is held for certain. Local: no round trip.
     ///
-    /// The lease counts from before the request was sent, by the client's clock. So the result is
-    /// `false` at the first instruction after a pause longer than the lease. `false` is final. In
-    /// the child of a fork the result is `false`: the parent holds the lock.
+    /// The lease counts from before the request was sent, by the client's clock. So the first call
+    /// after a pause of the process that is longer than the lease returns `false`. Once a call has
+    /// returned `false`, every later call returns `false`. In the child of a fork the result is
+    /// `false`: the parent holds the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.raw.is_held()
     }
 
-    /// An error unless the lock is held for certain. Local: no round trip.
+    /// Returns an error unless the lock is held for certain. Local: no round trip.
     ///
-    /// [`is_held`](Self::is_held) in a form for `?`, before each step that must not happen twice.
+    /// The method is [`is_held`](Self::is_held) in a form for `?`, before each step that must not
+    /// happen twice.
     ///
     /// ```
     /// use wheellock::{Client, Error, LockGuard};
@@ -145,24 +154,28 @@ impl<T> LockGuard<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - the lock is no longer held, with the reason.
+    /// [`Error::Lost`] - the lock is no longer held, with the reason. Permanent. In the child of a
+    /// fork the reason is [`LostReason::Forked`].
     pub fn check(&self) -> Result<(), Error> {
         self.raw.check()
     }
 
-    /// How long the lock is held for certain, without a further renewal. Zero after a loss. Local:
-    /// no round trip.
+    /// How long the lock is held for certain, without a further renewal. Local: no round trip.
+    ///
+    /// Zero after a loss, and in the child of a fork.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.raw.remaining()
     }
 
-    /// Extends the lease on the server to at least `lease` from now on, and waits for the reply. A
-    /// later end of the hold is retained.
+    /// Extends the lease on the server to at least `lease` from now on, and waits for the reply.
+    /// Costs a round trip.
     ///
-    /// For a lock [with a lease](crate::Lock::with_lease) and work that takes longer than expected.
-    /// A watched hold may be extended too, beyond the next renewals. All guards of the hold have
-    /// the new end. Costs a round trip.
+    /// The method is for a lock [with a lease](crate::Lock::with_lease) and work that takes longer
+    /// than expected. If the hold already lasts longer than `lease`, the later end remains. A
+    /// watched hold may be extended too, beyond the next renewals. All guards of the hold have the
+    /// new end. [`max_hold`](crate::ClientBuilder::max_hold) does not limit `lease`, which is
+    /// between 10 ms and a hundred years.
     ///
     /// ```
     /// use std::time::Duration;
@@ -182,13 +195,17 @@ impl<T> LockGuard<T> {
     /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
     ///   twice the command timeout, or a refusal. The end of the hold is unchanged. After
     ///   `OutcomeUnknown` the server may retain the key for `lease`, unless the lock is released.
+    /// * [`Error::Shutdown`] - the client was shut down during the call. The hold is over.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.raw.extend(lease)
     }
 
-    /// From now on the watchdog renews the hold until this guard is gone, with the client's
-    /// [`watchdog_lease`](crate::ClientBuilder::watchdog_lease), as for a lock without a separate
-    /// [lease](crate::Lock::with_lease). Does nothing for a watched guard. Costs a round trip.
+    /// Has the watchdog renew the hold from now on, until this guard is gone, with the client's
+    /// [`watchdog_lease`](crate::ClientBuilder::watchdog_lease). Costs a round trip.
+    ///
+    /// Afterwards the guard is like a guard of a lock without a separate
+    /// [lease](crate::Lock::with_lease): the hold lasts for at least the watchdog's lease, and a
+    /// later end remains. For a watched guard the method sends nothing, and changes nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -203,16 +220,25 @@ impl<T> LockGuard<T> {
     ///
     /// # Errors
     ///
-    /// As [`extend`](Self::extend), and [`Error::WatchdogGone`]: the thread that would renew the
-    /// hold has ended. After an error the guard is not watched.
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
+    /// * [`Error::WatchdogGone`] - the thread that would renew the hold has ended. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
+    ///   twice the command timeout, or a refusal.
+    /// * [`Error::Shutdown`] - the client was shut down during the call. The hold is over.
+    ///
+    /// After an error the guard is not watched, and the end of the hold is unchanged. After
+    /// `OutcomeUnknown` the server may retain the key for the watchdog's lease, unless the lock is
+    /// released.
     pub fn watch(&self) -> Result<(), Error> {
         self.raw.watch()
     }
 
-    /// A channel for the loss of the hold: receives the reason as a single message. The channel
-    /// closes without a message when this guard is gone, even if the hold has other guards.
+    /// A channel for the loss of the hold, which receives the reason as a single message. The
+    /// channel closes without a message when this guard is gone, even if the hold has other guards.
     ///
-    /// Each guard has a separate channel. Clones of the receiver share the single message.
+    /// A loss before the first call is received too. Each guard has a separate channel. Clones of
+    /// the receiver share the single message. In the child of a fork the message is
+    /// [`LostReason::Forked`].
     ///
     /// ```
     /// use wheellock::{Client, LostReason, Memory};
@@ -232,8 +258,8 @@ impl<T> LockGuard<T> {
         self.raw.lost()
     }
 
-    /// A future for the loss of the hold: resolves with the reason, or with `None` when this guard
-    /// is gone. For async programs: [the guide](crate::guide::async_programs) has an example.
+    /// A future for the loss of the hold, which resolves with the reason, or with `None` when this
+    /// guard is gone. For async programs: [the guide](crate::guide::async_programs) has an example.
     ///
     /// A client's first future starts the client's thread `lock-wakers`, which wakes the tasks of
     /// all futures. See [`LostFuture`].
@@ -245,12 +271,17 @@ impl<T> LockGuard<T> {
         self.raw.lost_future()
     }
 
-    /// A channel for a [request](crate::Lock::ask) to release the lock: receives a single message.
-    /// A request is no loss: the holder ends the work and drops the guard, or continues. The
-    /// channel closes without a message when this guard is gone.
+    /// A channel for a [request](crate::Lock::ask) to release the lock, which receives the first
+    /// request as a single message. The channel closes without a message when this guard is gone.
     ///
-    /// A client's first call subscribes to the client's channel and returns at once: a request sent
-    /// before the server has confirmed the subscription is missed.
+    /// A request is no loss: the holder ends the work and drops the guard, or continues. Later
+    /// requests for the same hold are not received. After a request the hold is not [handed
+    /// over](crate::guide::hand_over) to another thread.
+    ///
+    /// A client's first call subscribes to the requests for all locks of the client, and returns at
+    /// once: a request sent before the server has confirmed the subscription is missed. Each
+    /// holder's client needs such a call before the request. In the child of a fork the channel is
+    /// closed.
     ///
     /// ```
     /// use wheellock::Client;
@@ -268,15 +299,22 @@ impl<T> LockGuard<T> {
         channel_of(self.raw.revocation())
     }
 
-    /// Whether this client has received a request to release the lock. As
-    /// [`revocation`](Self::revocation). Local: no round trip.
+    /// Whether this client has received a [request](crate::Lock::ask) to release the lock, since
+    /// the hold began. Local: no round trip.
+    ///
+    /// Once the result is `true`, the result stays `true`. A client's first call subscribes to
+    /// requests, as for [`revocation`](Self::revocation): earlier requests are missed. In the child
+    /// of a fork the result is `false`.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.raw.revocation().is_some_and(|signal| signal.is_asked())
     }
 
-    /// A future for a request to release the lock: resolves with the request, or with `None` when
-    /// this guard is gone. As [`revocation`](Self::revocation).
+    /// A future for a [request](crate::Lock::ask) to release the lock, which resolves with the
+    /// first request, or with `None` when this guard is gone.
+    ///
+    /// A loss of the hold does not resolve the future. A client's first call subscribes to
+    /// requests, as for [`revocation`](Self::revocation). See [`RevocationFuture`].
     ///
     /// # Errors
     ///
@@ -285,22 +323,27 @@ impl<T> LockGuard<T> {
         self.raw.revocation_future()
     }
 
-    /// The lock's name, truncated if very long.
+    /// The lock's name, with the client's prefix. A name of more than 80 characters is truncated.
     #[must_use]
     pub fn name(&self) -> String {
         self.raw.name()
     }
 
-    /// The owner of the lock on the server: the client's identity and the number of this hold. A
-    /// [hand-over](crate::guide::hand_over) between threads does not change the owner.
+    /// The owner of the lock on the server: the client's identity and the number of this hold, as
+    /// `UUID:NUMBER`.
+    ///
+    /// All guards of a hold have the same owner. A [hand-over](crate::guide::hand_over) between
+    /// threads does not change the owner.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.raw.owner()
     }
 
-    /// The fencing token of this hold: a number by which a resource refuses older holders. The
-    /// server draws the token at the first call, and all guards of the hold have the same token
-    /// from then on. Costs a round trip, or none if the hold has a token.
+    /// The fencing token of this hold: a number by which a resource refuses older holders. Costs a
+    /// round trip, or none if the hold has a token.
+    ///
+    /// The server draws the token at the first call. All guards of the hold have the same token
+    /// from then on.
     ///
     /// A token is larger than the tokens of all earlier holds of this name, of any kind of lock and
     /// in any process, Redisson's fenced locks included. The counter is the key
@@ -313,9 +356,10 @@ impl<T> LockGuard<T> {
     /// A token of a read lock is larger than the tokens of all earlier writers, and smaller than
     /// the tokens of all later writers. Under the thread's own write lock, a read lock has a
     /// separate token. A [fenced lock](crate::Client::fenced_lock) has a token from the acquire,
-    /// with no further round trip. A [cached](crate::Lock::with_cache) lock with a drawn token is
-    /// released to the server, since the next use needs a new token. [Fencing, step by
-    /// step](crate::guide::fencing) explains the use of the number.
+    /// with no further round trip. A hold with a token is neither handed over nor
+    /// [cached](crate::Lock::with_cache), since the next use needs a new token: the hold is
+    /// released to the server. [Fencing, step by step](crate::guide::fencing) explains the use of
+    /// the number.
     ///
     /// ```
     /// use wheellock::Client;
@@ -330,31 +374,39 @@ impl<T> LockGuard<T> {
     /// # Errors
     ///
     /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
-    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`], [`Error::Refused`] - no reply within
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
     ///   twice the command timeout, or a refusal. The hold is unchanged, and a token drawn
-    ///   meanwhile is never used. Transient.
+    ///   meanwhile is never used. Transient, except for permanent refusals.
     /// * [`Error::NotReplicated`] - too few replicas have acknowledged the token, which is never
     ///   used. Transient.
-    /// * [`Error::WrongType`] - the key of the lock or of the counter holds something else.
+    /// * [`Error::WrongType`] - the key of the lock or of the counter contains something else.
     ///   Permanent.
+    /// * [`Error::Shutdown`] - the client was shut down during the call. The hold is over.
     pub fn draw_token(&self) -> Result<u64, Error> {
         self.raw.draw_token()
     }
 
-    /// Releases the lock. `Ok` means: the lock was held until now and is free, or was [handed
-    /// over](crate::guide::hand_over) to the next thread of this client.
+    /// Releases the lock, and waits for the server's answer. `Ok` means: the lock was held until
+    /// now and is free, or was [handed over](crate::guide::hand_over) to the next thread of this
+    /// client.
     ///
-    /// If the hold has other guards, the lock stays held, and only the hold's count decreases.
+    /// `Ok` has another meaning in three cases. If the hold has other guards, the lock stays held,
+    /// and only the hold's count decreases. If the lock has a [minimum
+    /// hold](crate::Lock::with_min_hold), the lock stays busy until the minimum hold is over. If
+    /// the lock has a [cache](crate::Lock::with_cache), the client may retain the lock.
     ///
-    /// The hold is over in this process before the first byte is sent, whatever the result.
+    /// After the release of the last guard, the hold is over in this process before the first byte
+    /// is sent, whatever the result. Costs a round trip, or none for a lock that was handed over or
+    /// is cached.
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - the lock was no longer held. Another owner may have held the lock at the
-    ///   same time. A new owner's hold is not touched.
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason. Another owner may have
+    ///   held the lock at the same time. A new owner's hold is not touched. In the child of a fork
+    ///   the reason is [`LostReason::Forked`], and the parent's hold is not touched.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
-    ///   not acknowledge the release within twice the command timeout. The release is finished in
-    ///   the background; at worst the lease ends the hold.
+    ///   not acknowledge the release within twice the command timeout, or refused the release. The
+    ///   release is finished in the background; at worst the lease ends the hold.
     pub fn unlock(self) -> Result<(), Error> {
         self.raw.release()
     }
@@ -362,9 +414,12 @@ impl<T> LockGuard<T> {
     /// Gives up the lock without freeing the key: no acquire succeeds before the
     /// [rest](Self::remaining) of the lease is over. The hold is not renewed any more, and expires.
     ///
-    /// From now on `is_held` is false. If the hold has other guards, the hold continues, and the
-    /// last guard's release frees the lock no earlier than the end of the present lease. A write
-    /// lock whose thread also has the read lock is released as by `unlock`.
+    /// `Ok` means: the lock was held until now, and the server keeps the key. From now on `is_held`
+    /// is false. [`force_unlock`](crate::Lock::force_unlock) frees the lock earlier.
+    ///
+    /// If the hold has other guards, the hold continues, and the last guard's release frees the
+    /// lock no earlier than the end of the present lease. A write lock whose thread also has the
+    /// read lock is released at once, as by [`unlock`](Self::unlock).
     /// [`with_min_hold`](crate::Lock::with_min_hold) has the same effect for a time that is known
     /// at the acquire.
     ///
@@ -381,15 +436,19 @@ impl<T> LockGuard<T> {
     ///
     /// # Errors
     ///
-    /// As [`unlock`](Self::unlock).
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason. The key is not kept.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the call within twice the command timeout, or refused the call. The call
+    ///   is finished in the background.
     pub fn keep_until_lease_ends(self) -> Result<(), Error> {
         self.raw.keep_until_lease_ends()
     }
 }
 
 impl LockGuard<AnyThread> {
-    /// The [fencing token](crate::FencedGuard::token), if the lock is fenced or a token was
-    /// [drawn](Self::draw_token). Local: no round trip.
+    /// The [fencing token](crate::FencedGuard::token) of the hold. `None` if the lock is not fenced
+    /// and no token was [drawn](Self::draw_token), and in the child of a fork. Local: no round
+    /// trip.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
         self.raw.token()
@@ -402,13 +461,15 @@ impl<T> fmt::Debug for LockGuard<T> {
     }
 }
 
-/// A held [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a fencing token.
+/// A held [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a fencing token. Dropping the
+/// guard releases the lock.
 ///
 /// Returned by [`Lock::lock`](crate::Lock::lock) and the other acquires of a fenced lock.
 ///
 /// The token is a number, drawn by the server with the grant of the hold. Every later hold has a
 /// larger token. A resource that remembers the largest token so far, and refuses requests with a
-/// smaller token, is safe from a holder unaware of a loss.
+/// smaller token, is safe from a holder that has not noticed a loss. Nested guards of a hold have
+/// the same token.
 ///
 /// ```
 /// use wheellock::Client;
@@ -444,8 +505,8 @@ impl<T> fmt::Debug for LockGuard<T> {
 /// # Ok::<(), wheellock::Error>(())
 /// ```
 ///
-/// Nested guards of a hold have the same token. The idea is Redisson's (`RFencedLock`), and before
-/// Redisson Martin Kleppmann's (How to do distributed locking, 2016).
+/// The idea is Redisson's (`RFencedLock`), and before Redisson Martin Kleppmann's (How to do
+/// distributed locking, 2016).
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct FencedGuard {
@@ -454,28 +515,40 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// The fencing token: larger than the tokens of all earlier holds, of any owner. At least the
-    /// server's clock in microseconds at the time of the draw. Local: no round trip.
+    /// The fencing token, which is larger than the tokens of all earlier holds of the name, of any
+    /// owner. Local: no round trip.
+    ///
+    /// The token is at least the server's clock in microseconds at the time of the draw. See
+    /// [`LockGuard::draw_token`] for the limits of the order.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Releases the lock. As [`LockGuard::unlock`].
+    /// Releases the lock, and waits for the server's answer. `Ok` means: the lock was held until
+    /// now and is free. The exceptions, such as other guards of the hold, are at
+    /// [`LockGuard::unlock`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`].
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the release in time, or refused the release. The release is finished in
+    ///   the background.
     pub fn unlock(self) -> Result<(), Error> {
         self.guard.unlock()
     }
 
     /// Gives up the lock without freeing the key: no acquire succeeds before the rest of the lease
-    /// is over. See [`LockGuard::keep_until_lease_ends`].
+    /// is over. `Ok` means: the lock was held until now, and the server keeps the key. The
+    /// exceptions, such as other guards of the hold, are at [`LockGuard::keep_until_lease_ends`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`].
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the release in time, or refused the release. The release is finished in
+    ///   the background.
     pub fn keep_until_lease_ends(self) -> Result<(), Error> {
         self.guard.keep_until_lease_ends()
     }
@@ -503,7 +576,8 @@ impl fmt::Debug for FencedGuard {
 /// A guard of a [`Lock`](crate::Lock): [`LockGuard`], [`FencedGuard`] or [`OwnedGuard`]. The trait
 /// is sealed: only this crate implements `Guard`.
 ///
-/// For code generic over the guard. The guards have inherent methods of the same names.
+/// The trait is for code that is generic over the guard. The guards have inherent methods of the
+/// same names, with the same effect.
 ///
 /// ```
 /// use wheellock::{Error, Guard, Lock};
@@ -520,108 +594,134 @@ impl fmt::Debug for FencedGuard {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Guard: FromRawGuard {
-    /// Whether the lock is held for certain. As [`LockGuard::is_held`].
+    /// Whether the lock is held for certain. Local: no round trip. Once the result is `false`, the
+    /// result stays `false`. More at [`LockGuard::is_held`].
     #[must_use]
     fn is_held(&self) -> bool {
         self.raw().is_held()
     }
 
-    /// An error unless the lock is held for certain. As [`LockGuard::check`].
+    /// Returns an error unless the lock is held for certain. Local: no round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - the lock is no longer held, with the reason.
+    /// [`Error::Lost`] - the lock is no longer held, with the reason. Permanent.
     fn check(&self) -> Result<(), Error> {
         self.raw().check()
     }
 
-    /// How long the lock is held for certain, without a further renewal. As
-    /// [`LockGuard::remaining`].
+    /// How long the lock is held for certain, without a further renewal. Zero after a loss. Local:
+    /// no round trip.
     #[must_use]
     fn remaining(&self) -> Duration {
         self.raw().remaining()
     }
 
-    /// Extends the lease on the server to at least `lease` from now on. As [`LockGuard::extend`].
+    /// Extends the lease on the server to at least `lease` from now on, and waits for the reply. If
+    /// the hold already lasts longer, the later end remains. More at [`LockGuard::extend`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`].
+    /// * [`Error::InvalidLease`] - `lease` is not between 10 ms and a hundred years. Permanent;
+    ///   nothing was sent.
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
+    ///   twice the command timeout, or a refusal. The end of the hold is unchanged.
+    /// * [`Error::Shutdown`] - the client was shut down during the call. The hold is over.
     fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.raw().extend(lease)
     }
 
-    /// The watchdog renews the hold from now on. As [`LockGuard::watch`].
+    /// Has the watchdog renew the hold from now on, until this guard is gone. Costs a round trip,
+    /// or none for a watched guard. More at [`LockGuard::watch`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::watch`].
+    /// * [`Error::WatchdogGone`] - the thread that would renew the hold has ended. Permanent.
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
+    ///   twice the command timeout, or a refusal. The end of the hold is unchanged.
+    /// * [`Error::Shutdown`] - the client was shut down during the call. The hold is over.
     fn watch(&self) -> Result<(), Error> {
         self.raw().watch()
     }
 
-    /// A channel for the loss of the hold. As [`LockGuard::lost`].
+    /// A channel for the loss of the hold, which receives the reason as a single message. The
+    /// channel closes without a message when this guard is gone. More at [`LockGuard::lost`].
     #[must_use]
     fn lost(&self) -> &Receiver<LostReason> {
         self.raw().lost()
     }
 
-    /// A future for the loss of the hold or the end of this guard. As [`LockGuard::lost_future`].
+    /// A future for the loss of the hold, which resolves with the reason, or with `None` when this
+    /// guard is gone. More at [`LostFuture`].
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`] - the operating system refused a thread. Transient.
+    /// [`Error::Thread`] - the operating system refused the thread to wake the task. Transient.
     fn lost_future(&self) -> Result<LostFuture, Error> {
         self.raw().lost_future()
     }
 
-    /// A channel for a request to release the lock. As [`LockGuard::revocation`].
+    /// A channel for a [request](crate::Lock::ask) to release the lock, which receives the first
+    /// request as a single message. The channel closes without a message when this guard is gone.
+    /// More at [`LockGuard::revocation`].
     #[must_use]
     fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.raw().revocation())
     }
 
-    /// Whether this client has received a request to release the lock. As [`LockGuard::is_asked`].
+    /// Whether this client has received a [request](crate::Lock::ask) to release the lock, since
+    /// the hold began. Local: no round trip. More at [`LockGuard::is_asked`].
     #[must_use]
     fn is_asked(&self) -> bool {
         self.raw().revocation().is_some_and(|signal| signal.is_asked())
     }
 
-    /// A future for a request to release the lock. As [`LockGuard::revocation_future`].
+    /// A future for a [request](crate::Lock::ask) to release the lock, which resolves with the
+    /// first request, or with `None` when this guard is gone. More at [`RevocationFuture`].
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`] - the operating system refused a thread. Transient.
+    /// [`Error::Thread`] - the operating system refused the thread to wake the task. Transient.
     fn revocation_future(&self) -> Result<RevocationFuture, Error> {
         self.raw().revocation_future()
     }
 
-    /// The lock's name, truncated if very long.
+    /// The lock's name, with the client's prefix. A name of more than 80 characters is truncated.
     #[must_use]
     fn name(&self) -> String {
         self.raw().name()
     }
 
-    /// The owner of the lock on the server. As [`LockGuard::owner`].
+    /// The owner of the lock on the server: the client's identity and the number of this hold, as
+    /// `UUID:NUMBER`. More at [`LockGuard::owner`].
     #[must_use]
     fn owner(&self) -> &str {
         self.raw().owner()
     }
 
-    /// The fencing token of this hold, drawn at the first call. As [`LockGuard::draw_token`].
+    /// The fencing token of this hold: a number larger than the tokens of all earlier holds of the
+    /// name. Costs a round trip, or none if the hold has a token. More at
+    /// [`LockGuard::draw_token`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::draw_token`].
+    /// The errors of [`LockGuard::draw_token`].
     fn draw_token(&self) -> Result<u64, Error> {
         self.raw().draw_token()
     }
 
-    /// Releases the lock. As [`LockGuard::unlock`].
+    /// Releases the lock, and waits for the server's answer. `Ok` means: the lock was held until
+    /// now and is free. The exceptions, such as other guards of the hold, are at
+    /// [`LockGuard::unlock`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`].
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the release in time, or refused the release. The release is finished in
+    ///   the background.
     fn unlock(self) -> Result<(), Error>
     where
         Self: Sized,
@@ -630,11 +730,15 @@ pub trait Guard: FromRawGuard {
     }
 
     /// Gives up the lock without freeing the key: no acquire succeeds before the rest of the lease
-    /// is over. See [`LockGuard::keep_until_lease_ends`].
+    /// is over. `Ok` means: the lock was held until now, and the server keeps the key. The
+    /// exceptions, such as other guards of the hold, are at [`LockGuard::keep_until_lease_ends`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`].
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the release in time, or refused the release. The release is finished in
+    ///   the background.
     fn keep_until_lease_ends(self) -> Result<(), Error>
     where
         Self: Sized,

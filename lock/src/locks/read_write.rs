@@ -33,13 +33,16 @@ use crate::locks::lock::Lock;
 /// * A thread that writes may read too, and continue to read after the release of the write lock: a
 ///   *downgrade*, which lets waiting readers in. The thread's guards may be released in any order.
 /// * A thread that only reads cannot write: the acquire would wait for the thread's own read hold.
-///   The write lock's `lock` and `try_lock` return [`Error::Upgrade`](crate::Error::Upgrade) at
-///   once. The thread has to release the read lock first, and another owner may write in between.
+///   Every acquire of the write lock returns [`Error::Upgrade`](crate::Error::Upgrade) at once. The
+///   thread has to release the read lock first, and another owner may write in between.
+/// * The guards of a [sendable](Lock::sendable) lock have separate owners. A task with the write
+///   lock cannot read. A task with the read lock that requests the write lock gets no error, and
+///   waits for the task's own guard.
 ///
-/// [`Lock::is_locked`] of the read lock returns whether there is a reader, of the write lock
+/// [`Lock::is_locked`] of the read lock returns whether there is a reader, and of the write lock
 /// whether there is a writer. [`Lock::force_unlock`] of the read lock ends all readers, unless
-/// there is a writer; of the write lock, the writer's hold and the writer's read hold.
-/// [`Lock::remaining_lease`] is the same for both: how long the lock is held by any owner.
+/// there is a writer. `force_unlock` of the write lock ends the writer's hold and the writer's read
+/// hold. [`Lock::remaining_lease`] is the same for both locks: how long any owner holds the lock.
 ///
 /// # Beside Redisson
 ///
@@ -48,15 +51,16 @@ use crate::locks::lock::Lock;
 ///
 /// *A read hold with more than Java's lease left can end early.* All readers share a key. A Java
 /// reader's renewal sets the key's time to live to Java's lease, 30 s by default, even if other
-/// readers were granted longer leases. A reader of this crate therefore requests the rest of the
-/// granted lease again every third of the shorter of both leases, even if not watched, and so
-/// restores the time to live long before the key expires. But if Java has shortened the key, and
-/// this process is stopped or cut off from the server for so long that the last request is older
-/// than Java's lease, the key can be gone while the guard still counts on the granted lease. So
-/// beside Java readers, the promise that two holders never both see `is_held() == true` **does not
-/// hold** for a read hold whose last contact with the server is longer ago than Java's lease; such
-/// a pause has lasted for at least two thirds of Java's lease. Read leases up to Java's lease, such
-/// as the default, are not affected. Where Java's `lockWatchdogTimeout` is not 30 s, set
+/// readers were granted longer leases. A reader of this crate therefore requests the remaining time
+/// of the granted lease again every third of the shorter of both leases, even if not watched, and
+/// so restores the time to live long before the key expires. But Java may have shortened the time
+/// to live, and then this process may be stopped or cut off from the server for so long that the
+/// last request is older than Java's lease. Then the key can be gone while the guard still counts
+/// on the granted lease. So beside Java readers, the promise that two holders never both see
+/// `is_held() == true` **does not hold** for a read hold whose last contact with the server is
+/// longer ago than Java's lease; such a pause has lasted for at least two thirds of Java's lease.
+/// Read leases up to Java's lease, such as the default, are not affected. Where Java's
+/// `lockWatchdogTimeout` is not 30 s, set
 /// [`ClientBuilder::foreign_watchdog`](crate::ClientBuilder::foreign_watchdog).
 ///
 /// *A name is for a single kind.* Redisson's `RReadWriteLock` treats a name held by an `RLock` as
@@ -77,7 +81,8 @@ impl ReadWriteLock {
         Self { read: Lock::new(read), write: Lock::new(write) }
     }
 
-    /// The lock of the readers.
+    /// The lock of the readers: a thread with a guard of this lock may read, like all other
+    /// readers.
     ///
     /// ```
     /// use wheellock::Client;
@@ -97,7 +102,8 @@ impl ReadWriteLock {
         self.read.clone()
     }
 
-    /// The lock of the writers.
+    /// The lock of the writers: a thread with a guard of this lock may write, and is the only
+    /// holder, apart from the same thread's read hold.
     ///
     /// ```
     /// use wheellock::{Client, Error};

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-/// Pauses which double from the shortest to the longest.
+/// The pauses between the tries of a waiter, which double with each refusal.
 ///
-/// Created by [`new`](Self::new).
+/// Created by [`new`](Self::new), or by `default`: from 1 to 128 ms.
 ///
-/// Each pause is a random part between its half and its whole, so waiters from the same moment
-/// spread out. Backoff applies to waiters which no message wakes: a
-/// [`spin_lock`](crate::Client::spin_lock), a [`simple_lock`](crate::Client::simple_lock), a
-/// [`RedLock`](crate::RedLock), and the rounds of a [`MultiLock`](crate::MultiLock). No pause is
-/// longer than one second. The idea is Redisson's (`LockOptions.ExponentialBackoff`).
+/// The first pause is the shortest, each further pause is twice as long up to the longest, and no
+/// pause is longer than one second. A waiter sleeps for a random time between half of the pause and
+/// the whole pause, to separate waiters that begin at the same moment. A backoff applies to waiters
+/// that no message wakes: a [`spin_lock`](crate::Client::spin_lock), a
+/// [`simple_lock`](crate::Client::simple_lock), a [`RedLock`](crate::RedLock), and the rounds of a
+/// [`MultiLock`](crate::MultiLock). The idea is Redisson's (`LockOptions.ExponentialBackoff`).
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,8 +35,10 @@ const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_secs(1);
 
 impl Backoff {
-    /// Pauses from `shortest` to `longest`. A value below a millisecond counts as a millisecond,
-    /// and a `longest` below `shortest` as `shortest`.
+    /// Creates a backoff with pauses from `shortest` to `longest`.
+    ///
+    /// A value below a millisecond counts as a millisecond, a value above a second as a second, and
+    /// a `longest` below `shortest` as `shortest`.
     #[must_use]
     pub fn new(shortest: Duration, longest: Duration) -> Self {
         let shortest = shortest.max(LEAST);
@@ -52,7 +55,7 @@ impl Backoff {
 }
 
 impl Default for Backoff {
-    /// From 1 to 128 ms, as Redisson's.
+    /// Returns the pauses from 1 to 128 ms, as in Redisson.
     fn default() -> Self {
         Self::new(LEAST, Duration::from_millis(128))
     }

@@ -11,8 +11,8 @@ use crate::model::owner::Owner;
 /// Returned by [`Permit::id`](crate::Permit::id) and [`Permit::into_id`](crate::Permit::into_id),
 /// or parsed from a text.
 ///
-/// An id is never reused. As a text it has 32 lower-case hexadecimal digits, like Redisson's ids,
-/// so another program can release the permit.
+/// An id is never reused. The text of an id has 32 lower-case hexadecimal digits, like Redisson's
+/// ids: with the text another program can release the permit.
 ///
 /// ```
 /// use wheellock::{Error, PermitId};

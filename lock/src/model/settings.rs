@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) on_deadlock: OnDeadlock,
 }
 
-/// A client's reaction to a deadlock of its threads, or of its threads and other clients' threads.
+/// A client's reaction to a deadlock of its threads, also with threads of other clients.
 ///
 /// The argument of [`ClientBuilder::on_deadlock`](crate::ClientBuilder::on_deadlock).
 ///
@@ -61,13 +61,14 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDeadlock {
-    /// Each client with a thread in the cycle reports a
-    /// [`Warning::Deadlock`](crate::Warning::Deadlock). The waits go on.
+    /// The client reports a [`Warning::Deadlock`](crate::Warning::Deadlock) if one of its threads
+    /// is in the cycle. The waits continue.
     Warn,
-    /// As [`Warn`](Self::Warn). In addition, the wait which began last ends with
-    /// [`Error::Deadlock`]. Only waits of clients with this setting end.
+    /// The client reports the warning, and one wait of the cycle ends with [`Error::Deadlock`]: of
+    /// the waits of clients with this setting, the wait that began last.
     Fail,
-    /// The client does not check for deadlocks, and its waits are invisible to other clients.
+    /// The client does not check for deadlocks, and its waits are invisible to other clients: no
+    /// client finds a cycle with a thread of this client.
     Ignore,
 }
 
@@ -111,9 +112,10 @@ pub(crate) struct ReplicaAcks {
     pub(crate) on_disk: bool,
 }
 
-/// The number of replicas which must acknowledge a grant.
+/// The number of replicas that must acknowledge a grant.
 ///
-/// The argument of [`ClientBuilder::replica_acks`](crate::ClientBuilder::replica_acks).
+/// The argument of [`ClientBuilder::replica_acks`](crate::ClientBuilder::replica_acks). A number
+/// converts into [`AtLeast`](Self::AtLeast).
 ///
 /// ```
 /// use std::time::Duration;
@@ -127,10 +129,11 @@ pub(crate) struct ReplicaAcks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Replicas {
-    /// At least this many replicas. If the server has fewer, every acquire fails.
+    /// At least this many replicas, at least 1. If the server has fewer connected replicas, every
+    /// acquire returns [`Error::NotReplicated`].
     AtLeast(u32),
-    /// All replicas connected to the server at the grant, as with Redisson's default. Without any
-    /// connected replica the grant does not wait: a failover loses the grants which no replica has.
+    /// All replicas that are connected to the server at the grant, as by Redisson's default. If no
+    /// replica is connected, the acquire does not wait, and a failover may lose the grant.
     AllConnected,
 }
 

@@ -7,24 +7,25 @@ use hashed_wheel::Clock;
 
 use crate::model::sync::{Parker, is_cancelled, park};
 
-/// How long a call waits: not at all, for a time, until an instant, or without a limit. [A
-/// message](Self::or_cancelled) can also end each wait.
+/// How long a call waits: for a single try, for a time, until an instant, or without a limit.
 ///
 /// Created by [`none`](Self::none), [`at_most`](Self::at_most), [`until`](Self::until) or
-/// [`forever`](Self::forever). A [`Duration`] and an [`Instant`] convert into a `Wait`, so
-/// [`try_lock_with`](crate::Lock::try_lock_with)`(Duration::from_secs(5))` works.
+/// [`forever`](Self::forever). A [`Duration`] and an [`Instant`] convert into a `Wait`:
+/// [`try_lock_with`](crate::Lock::try_lock_with)`(Duration::from_secs(5))` works. [A
+/// message](Self::or_cancelled) can also end each wait.
 ///
-/// **When the time is over.** A call with a limit returns `None` or `false` if the server has
-/// refused since the wait began: another owner holds the lock or is ahead in the queue, there are
-/// too few permits, or the latch is closed. The waiting threads of a client form one queue, and the
-/// first thread asks for all of them, so the refusal may have answered another thread. While
-/// another thread of the client has the lock, no thread asks. If the server has answered no waiting
-/// thread in time, and no thread of the client had the lock, each call returns an error, mostly
-/// [`Error::Unreachable`](crate::Error::Unreachable) or
+/// **The end of the time.** A call with a limit returns `None` or `false` if the server has refused
+/// a try since the wait began: another owner holds the lock or is ahead in the queue, there are too
+/// few permits, or the latch is closed. The waiting threads of a client form one queue. The first
+/// thread tries for all of them, and the refusal of its try counts for each. While another thread
+/// of the client has the lock, no thread tries, and the call also returns `None`.
+///
+/// If the server has answered no waiting thread in time, and no thread of the client had the lock,
+/// the call returns an error, mostly [`Error::Unreachable`](crate::Error::Unreachable) or
 /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), which are
 /// [retryable](crate::Error::is_retryable). A call whose own last try is unanswered returns such an
-/// error too: the server may have granted the try, whose release is sent in the background. The
-/// call waits for the server at most 10 ms beyond the limit.
+/// error too: the server may have granted the try, and the client sends the release in the
+/// background. The call waits for the server at most 10 ms beyond the limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,26 +61,34 @@ enum Limit {
 }
 
 impl<'a> Wait<'a> {
-    /// One try.
+    /// Returns the wait of a single try: a refusal ends the call.
+    ///
+    /// The try itself may take up to twice the [command
+    /// timeout](crate::ClientBuilder::command_timeout) if the server does not answer.
     #[must_use]
     pub const fn none() -> Self {
         Self::new(Limit::None)
     }
 
-    /// No limit.
+    /// Returns the wait without a limit.
     #[must_use]
     pub const fn forever() -> Self {
         Self::new(Limit::Forever)
     }
 
-    /// At most `limit`, by the client's [clock](crate::ClientBuilder::clock), which is monotonic.
-    /// Zero is [one try](Self::none).
+    /// Returns the wait of at most `limit`, by the client's
+    /// [clock](crate::ClientBuilder::clock), from the begin of the call.
+    ///
+    /// Zero is a [single try](Self::none). A limit beyond the range of the clock is no limit.
     #[must_use]
     pub const fn at_most(limit: Duration) -> Self {
         Self::new(Limit::AtMost(limit))
     }
 
-    /// Until `deadline`. A deadline in the past is [one try](Self::none).
+    /// Returns the wait until `deadline`, an instant of [`Instant::now`], or of the client's
+    /// [clock](crate::ClientBuilder::clock) if the program has set a clock.
+    ///
+    /// A deadline in the past is a [single try](Self::none).
     #[must_use]
     pub const fn until(deadline: Instant) -> Self {
         Self::new(Limit::Until(deadline))
@@ -89,10 +98,11 @@ impl<'a> Wait<'a> {
     /// [`Error::Cancelled`](crate::Error::Cancelled) when `cancel` has a message or all its senders
     /// are dropped.
     ///
-    /// Any thread may send the message. The call leaves the message in the channel, so one message
+    /// Any thread may send the message. The call leaves the message in the channel: one message
     /// cancels every wait with the same channel. A call that sleeps ends at once. A call that has
-    /// sent a command first waits for the reply, for one command timeout at most. The cancellation
-    /// has no effect on a wait of [one try](Self::none).
+    /// sent a command first waits for the reply, for one [command
+    /// timeout](crate::ClientBuilder::command_timeout) at most; if the reply is a grant, the call
+    /// returns the lock. The cancellation has no effect on a [single try](Self::none).
     #[must_use]
     pub const fn or_cancelled(self, cancel: &'a Receiver<()>) -> Self {
         Self { cancel: Some(cancel), ..self }
@@ -120,14 +130,14 @@ impl<'a> Wait<'a> {
 }
 
 impl From<Duration> for Wait<'_> {
-    /// As [`Wait::at_most`].
+    /// Returns the wait of at most `limit`, by [`Wait::at_most`].
     fn from(limit: Duration) -> Self {
         Self::at_most(limit)
     }
 }
 
 impl From<Instant> for Wait<'_> {
-    /// As [`Wait::until`].
+    /// Returns the wait until `deadline`, by [`Wait::until`].
     fn from(deadline: Instant) -> Self {
         Self::until(deadline)
     }

@@ -12,9 +12,10 @@ use std::time::Duration;
 /// The argument of [`Faults::on_command`], [`Faults::on_renewal`] and
 /// [`Memory::fail_next`](crate::Memory::fail_next).
 ///
-/// The client reacts as on a network: it sends the command again, reports an error that says
-/// whether the command may have run, or detects the loss of a lock. Delays and pauses take time on
-/// the clock of the [`Memory`](crate::Memory), and advance a [`ManualClock`](crate::ManualClock).
+/// The client reacts as on a network. The client sends the command again, returns an error that
+/// says whether the command may have run, or detects the loss of a lock. Delays and pauses take
+/// time on the clock of the [`Memory`](crate::Memory), and advance a
+/// [`ManualClock`](crate::ManualClock).
 ///
 /// ```
 /// use wheellock::{Client, Fault, Memory};
@@ -30,21 +31,25 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Fault {
     /// The connection breaks before the command has reached the server. The command does not run,
-    /// but the client cannot know this.
+    /// but the client cannot know that the command did not run.
     LoseRequest,
     /// The command runs, and the connection breaks before the reply arrives.
     LoseReply,
-    /// The command runs, and the messages published by the command are lost. Waiters poll.
+    /// The command runs, and the messages that the command publishes are lost. Waiters then find
+    /// the change by polling, within a second.
     LoseMessages,
-    /// No connection can be made. The command does not run, and the client knows this.
+    /// No connection can be made. The command does not run, and the client knows that the command
+    /// did not run.
     Unreachable,
-    /// The server replies with this error and does not run the command. The first word is the code:
-    /// `READONLY`, `LOADING` and some more [are transient](crate::Error::Refused).
+    /// The server replies with this text as an error, and does not run the command. The first word
+    /// of the text is the code. Some codes, such as `READONLY` and `LOADING`, [are
+    /// transient](crate::Error::Refused).
     Refuse(&'static str),
-    /// The command runs, and its reply is delayed. If the delay is at least the timeout of an
-    /// attempt, the attempt fails without a reply when the timeout has elapsed.
+    /// The command runs, and its reply is delayed by this time. If the delay is at least the
+    /// timeout of an attempt, the attempt ends without a reply after the timeout. The release of a
+    /// dropped guard waits for no delay.
     Delay(Duration),
-    /// The command runs, and this process then pauses for this time, as by `SIGSTOP`. Then the
+    /// The command runs, this process then pauses for this time, as by `SIGSTOP`, and then the
     /// reply arrives. On a clock that a program cannot advance, only the calling thread pauses.
     Pause(Duration),
     /// The first key of the command is deleted before the command runs, as by an eviction. The
@@ -55,25 +60,26 @@ pub enum Fault {
     /// The takeover takes no time. On a stopped clock the next fencing token can therefore equal a
     /// lost token. A real takeover takes longer than a microsecond, the resolution of tokens.
     FailOver {
-        /// The number of lost write commands, at most 16. Commands before the faults were set are
-        /// not lost.
+        /// The number of lost write commands, at most 16. Only a write that ran after faults were
+        /// set can be lost.
         lost_writes: usize,
     },
-    /// The server's clock is set forward before the command runs: leases end earlier.
+    /// The server's clock is set forward by this time before the command runs: leases end earlier.
     ClockForward(Duration),
-    /// The server's clock is set back before the command runs: leases end later.
+    /// The server's clock is set back by this time before the command runs: leases end later.
     ClockBack(Duration),
 }
 
-/// Assigns faults to commands on a [`Memory`](crate::Memory), each by number or drawn from a seed.
+/// Faults for the commands on a [`Memory`](crate::Memory), assigned by number or drawn from a seed.
 ///
-/// Created by [`new`](Self::new) or [`seeded`](Self::seeded).
+/// Created by [`new`](Self::new) or [`seeded`](Self::seeded), and put into effect by
+/// [`Memory::set_faults`](crate::Memory::set_faults).
 ///
 /// Commands are numbered from zero, in the order of their arrival at the [`Memory`](crate::Memory).
-/// Each attempt of a call is one command. Commands from the program's calls and guards are counted
-/// apart from renewals, which a client's own thread sends, so a renewal changes no number of the
-/// program's commands. Further commands of client threads meet only faults drawn from a seed.
-/// [`Client::ping`](crate::Client::ping) meets no fault.
+/// Each attempt of a call is one command. Commands of the program's calls and guards have one
+/// sequence of numbers. Renewals, which client threads send, have a second sequence: a renewal
+/// changes no number of the program's commands. Other commands of client threads meet only faults
+/// drawn from a seed. [`Client::ping`](crate::Client::ping) is no such command, and meets no fault.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -128,8 +134,12 @@ impl Faults {
         Self::default()
     }
 
-    /// Draws faults from `seed` for a quarter of all commands: network faults, transient refusals,
-    /// and pauses of the process of up to 41 s. The same seed draws the same faults.
+    /// Creates faults that are drawn from `seed`: each command meets a fault with a probability of
+    /// a quarter.
+    ///
+    /// The faults are network faults, transient refusals, and delays and pauses of up to 41 s. For
+    /// the same seed, the same numbers of commands meet the same faults. A fault assigned by number
+    /// replaces the drawn fault of its command.
     ///
     /// Under these faults two holders never both see [`is_held`](crate::LockGuard::is_held) true.
     ///
@@ -153,27 +163,31 @@ impl Faults {
         Self { seed: Some(seed), ..Self::default() }
     }
 
-    /// Also draws the faults of a server that does not retain its keys: lost keys, failovers that
-    /// lose writes, clock changes.
+    /// Returns the same faults, and also draws the faults of a server that does not retain its
+    /// keys: lost keys, failovers that lose up to three writes, and clock changes of up to 41 s.
     ///
     /// Under these faults two holders can both see [`is_held`](crate::LockGuard::is_held) true.
-    /// Only a resource that refuses old [fencing tokens](crate::FencedGuard::token) helps then. Has
-    /// no effect without a seed.
+    /// Only a resource that refuses old [fencing tokens](crate::FencedGuard::token) is then safe.
+    /// The method has no effect without a [seed](Self::seeded).
     #[must_use]
     pub fn with_data_loss(self) -> Self {
         Self { loses_data: true, ..self }
     }
 
-    /// Assigns `fault` to the command with this `number` among the commands of the program's own
-    /// calls, counted from zero. Renewals are not counted.
+    /// Assigns `fault` to the command with this `number` among the commands of the program's calls
+    /// and guards, counted from zero.
+    ///
+    /// Renewals are not counted. A second fault for the same number replaces the first.
     #[must_use]
     pub fn on_command(mut self, number: u64, fault: Fault) -> Self {
         self.commands.insert(number, fault);
         self
     }
 
-    /// Assigns `fault` to the renewal `number`, counted from zero. One renewal is one command for
-    /// many locks; each attempt counts.
+    /// Assigns `fault` to the renewal with this `number`, counted from zero.
+    ///
+    /// A renewal is one command for [several locks](crate::ClientBuilder::renewal_batch), and each
+    /// attempt counts. A second fault for the same number replaces the first.
     #[must_use]
     pub fn on_renewal(mut self, number: u64, fault: Fault) -> Self {
         self.renewals.insert(number, fault);

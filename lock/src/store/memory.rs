@@ -28,17 +28,19 @@ use crate::store::failure::Failure;
 use crate::store::faults::{Fault, Faults, MAX_LOST_WRITES, Origin};
 use crate::store::listener::Listener;
 
-/// A lock server inside the process. Excludes only the threads of one process: this is not a
-/// distributed lock.
+/// A lock server inside the process, for a program's own tests.
 ///
 /// Created by [`new`](Self::new) or [`with_clock`](Self::with_clock).
 ///
-/// Meant for a program's own tests. A `Memory` runs the same operations as a real server, on a
-/// [`Clock`] that a test can advance. A test can inject faults, to check the program's reaction to
-/// a lost lock: for as long as the test requires, or for [single commands](Self::set_faults). See
-/// the [page on testing](crate::guide::testing). Clones share the keys and the faults. The child of
-/// a fork has to create a new `Memory`: clients of the parent's `Memory` return
-/// [`Error::Forked`](crate::Error).
+/// The locks of a `Memory` exclude only the threads of one process. A `Memory` runs the same
+/// operations as a real server, on a [`Clock`] that a test can advance. To check the program's
+/// reaction to a lost lock, a test can inject faults: until the test ends the fault, or for [single
+/// commands](Self::set_faults). See the [page on testing](crate::guide::testing).
+///
+/// Clones share the keys and the faults. The methods below act at once, send no command, and meet
+/// no fault. The child of a fork has to create a new `Memory`: with the parent's `Memory`, the
+/// build of a client and each call of a client return
+/// [`Error::Forked`](crate::Error::Forked).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -124,13 +126,16 @@ pub(crate) enum Sending {
 const EPOCH: i64 = 1_000_000_000_000;
 
 impl Memory {
-    /// An empty server on the system's clock.
+    /// Creates an empty server on the system's clock.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SuspendClock::new()))
     }
 
-    /// An empty server on `clock`. Clients use the same clock unless configured with another clock.
+    /// Creates an empty server on `clock`, such as a [`ManualClock`](crate::ManualClock).
+    ///
+    /// A client of the server uses the same clock, unless the client's builder sets another
+    /// [clock](crate::ClientBuilder::clock).
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let created = clock.now();
@@ -139,11 +144,16 @@ impl Memory {
         Self { server: Arc::new(MemoryServer { home, clock, created, clock_offset, state }) }
     }
 
-    /// Replaces the faults of single commands, and counts commands from zero again.
+    /// Sets the faults of single commands in place of all earlier faults, and counts commands from
+    /// zero again.
     ///
-    /// A client retries a command after such a fault, as on a network. A client does not retry
-    /// while [`set_unreachable`](Self::set_unreachable) or [`lose_replies`](Self::lose_replies) is
-    /// switched on.
+    /// [`Faults::new`] removes all faults. The method changes neither
+    /// [`set_unreachable`](Self::set_unreachable), [`lose_replies`](Self::lose_replies) nor
+    /// [`lose_messages`](Self::lose_messages).
+    ///
+    /// After a transient fault of a single command, a client sends the command again, as on a
+    /// network. While `set_unreachable` or `lose_replies` is switched on, a client does not send a
+    /// command again.
     pub fn set_faults(&self, faults: Faults) {
         let mut state = self.server.state.lock();
         state.faults = faults;
@@ -151,7 +161,10 @@ impl Memory {
         state.before_writes.clear();
     }
 
-    /// Assigns `fault` to the program's next command. Other faults are unchanged.
+    /// Assigns `fault` to the next command of the program's calls and guards, through any client of
+    /// this server.
+    ///
+    /// The fault replaces a fault that was assigned to this command. Other faults are unchanged.
     ///
     /// ```
     /// use wheellock::{Client, Fault, Memory};
@@ -170,60 +183,81 @@ impl Memory {
         state.faults = std::mem::take(&mut state.faults).on_command(next, fault);
     }
 
-    /// The number of commands sent by the program's calls and guards since
-    /// [`set_faults`](Self::set_faults), or since the server was created. This is also the number
-    /// of the next command. Each attempt of a call counts.
+    /// Returns the number of commands sent by the program's calls and guards since the last
+    /// [`set_faults`](Self::set_faults), or since the server was created.
+    ///
+    /// As commands are numbered from zero, this is also the number of the next command. Each
+    /// attempt of a call counts, also an attempt that meets a fault. Renewals, other commands of
+    /// client threads, and commands sent while the server is
+    /// [unreachable](Self::set_unreachable) do not count.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.server.state.lock().commands.program
     }
 
-    /// Makes the server unreachable for all operations (`true`), or reachable again (`false`). The
-    /// keys are retained, and expire.
+    /// Makes the server unreachable for all clients (`true`), or reachable again (`false`).
+    ///
+    /// While the server is unreachable, no command runs, and calls return
+    /// [`Error::Unreachable`](crate::Error::Unreachable) without a retry. The keys stay until they
+    /// expire.
     pub fn set_unreachable(&self, unreachable: bool) {
         self.server.state.lock().unreachable = unreachable;
     }
 
-    /// Loses the replies of all operations from now on (`true`), or delivers them again (`false`).
-    /// The operations run in both cases.
+    /// Loses the replies to all commands from now on (`true`), or delivers replies again (`false`).
+    ///
+    /// The commands run in both cases. While replies are lost, calls return
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) without a retry.
     pub fn lose_replies(&self, lose: bool) {
         self.server.state.lock().drops_replies = lose;
     }
 
-    /// Loses all messages from now on (`true`), or delivers them again (`false`). Waiters poll
-    /// while messages are lost.
+    /// Loses all messages to waiters from now on (`true`), or delivers messages again (`false`).
+    ///
+    /// While messages are lost, waiters poll: once a second, or every five seconds behind other
+    /// waiters in the queue of a fair lock.
     pub fn lose_messages(&self, lose: bool) {
         self.server.state.lock().drops_messages = lose;
     }
 
-    /// Deletes a key, as an operator or an eviction would. No message is sent.
+    /// Deletes `key`, as an operator or an eviction would, without a message to waiters. No effect
+    /// if the key does not exist.
     pub fn delete(&self, key: &str) {
         self.server.with_keyspace(|keyspace| keyspace.delete(key));
     }
 
-    /// Deletes every key. No message is sent.
+    /// Deletes every key, without a message to waiters.
     pub fn flush_all(&self) {
         self.server.with_keyspace(Keyspace::clear);
     }
 
-    /// Stores a text under `key`, which is then not a lock.
+    /// Stores a text without expiry under `key`, in place of any earlier value.
+    ///
+    /// The key then holds foreign data: an acquire of the [`lock`](crate::Client::lock) of this
+    /// name returns [`Error::WrongType`](crate::Error::WrongType).
     pub fn put_text(&self, key: &str) {
         self.server.with_keyspace(|keyspace| keyspace.text_set(key, "data"));
     }
 
-    /// The hash at a lock's name: the owners with their counts. Empty if the lock is free.
+    /// Returns the fields and values of the hash under `key`, in the order of the fields.
+    ///
+    /// The hash under a lock's name has the owners with their nesting counts; for a read-write lock
+    /// also the field `mode`. The result is empty if the key does not exist, as for a free lock, or
+    /// is no hash, as for a simple lock.
     #[must_use]
     pub fn fields(&self, key: &str) -> Vec<(String, String)> {
         self.server.with_keyspace(|keyspace| keyspace.fields(key))
     }
 
-    /// The string value of a key: the owner of a simple lock, or a number.
+    /// Returns the string under `key`: the owner of a simple lock, or the number of a semaphore or
+    /// a latch. `None` if the key does not exist or is no string.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<String> {
         self.server.with_keyspace(|keyspace| keyspace.text_get(key)).ok().flatten()
     }
 
-    /// The time to live of a key: `None` if the key does not exist or has no expiry.
+    /// Returns the remaining time to live of `key`, in whole milliseconds. `None` if the key does
+    /// not exist or has no expiry.
     #[must_use]
     pub fn time_to_live(&self, key: &str) -> Option<Duration> {
         let millis = self.server.with_keyspace(|keyspace| keyspace.time_to_live(key));

@@ -46,7 +46,7 @@ impl Histogram {
         Self { counters, largest: AtomicU64::new(0) }
     }
 
-    /// Records `count` values of `nanos`.
+    /// Records the value `nanos`, in nanoseconds or any other unit, `count` times.
     pub fn record(&self, nanos: u64, count: u64) {
         if count == 0 {
             return;
@@ -57,8 +57,8 @@ impl Histogram {
         }
     }
 
-    /// A summary of the values recorded so far. While other threads record, the figures are of
-    /// slightly different moments.
+    /// Returns a summary of the values recorded so far. While other threads record, the figures are
+    /// of slightly different moments.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let counts: Vec<u64> =
@@ -81,9 +81,9 @@ impl Histogram {
         Summary { count, p50: at(500), p99: at(990), max: Duration::from_nanos(largest) }
     }
 
-    /// The values recorded so far, smallest first, each with a count. Values are rounded up, by at
-    /// most an eighth. Counts only grow, so the difference of two calls gives the values recorded
-    /// between the calls.
+    /// Returns the values recorded so far, smallest first, each with a count. Values are rounded
+    /// up, by at most an eighth. Counts only grow, so the difference of two calls gives the values
+    /// recorded between the calls.
     ///
     /// ```
     /// use std::time::Duration;
@@ -115,7 +115,8 @@ impl Default for Histogram {
     }
 }
 
-/// A summary of a [`Histogram`]: the number of values, and their sizes.
+/// A summary of a [`Histogram`]: the number of values, and their sizes. Without values, all fields
+/// are zero.
 ///
 /// Returned by [`Histogram::summary`]; also [`Statistics::lateness`](crate::Statistics::lateness).
 ///

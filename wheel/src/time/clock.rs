@@ -18,7 +18,7 @@ use super::sync::{Mutex, MutexGuard};
 ///
 /// Implement this trait to run a timer on another time. `now` must not go back.
 ///
-/// Neither method should panic. A panic in a call from outside, such as scheduling, goes to the
+/// The methods should not panic. A panic in a call from outside, such as scheduling, goes to the
 /// caller, and the call has no effect. A panic on the ticker thread is caught, counted and reported
 /// like a task's panic. If the panic happens while a timeout is fired, no run is lost; only a
 /// periodic task whose next deadline cannot be computed has run for the last time. If the panic
@@ -144,8 +144,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// As [`nanos`](Self::nanos), or up to a millisecond more if such a reading is cheaper, and
-    /// never less: a timeout may be up to a millisecond later, and is not early.
+    /// Returns the reading of [`nanos`](Self::nanos), or up to a millisecond more if such a reading
+    /// is cheaper, and never less: a timeout may be up to a millisecond later, and is not early.
+    /// The default calls `nanos`.
     fn late_nanos(&self) -> Option<u64> {
         self.nanos()
     }

@@ -126,7 +126,8 @@ impl ManualClock {
     ///
     /// # Panics
     ///
-    /// As [`advance`](Self::advance).
+    /// If a thread has not parked again or dropped its parker within 120 seconds of real time, or
+    /// if the new time is out of the range of an [`Instant`]. See [`advance`](Self::advance).
     pub fn jump(&self, duration: Duration) {
         let _moving = self.inner.moving.lock();
         self.wait_until_idle();
@@ -134,12 +135,12 @@ impl ManualClock {
         self.wait_until_idle();
     }
 
-    /// Returns when every thread waiting on this clock is parked, with nothing to do at the present
-    /// instant.
+    /// Waits until every thread waiting on this clock is parked, with nothing to do at the present
+    /// instant. The time does not move.
     ///
     /// # Panics
     ///
-    /// As [`advance`](Self::advance).
+    /// If a thread has not parked or dropped its parker within 120 seconds of real time.
     pub fn wait_until_idle(&self) {
         let busy = self.wait_for_others(PARK_LIMIT, None);
         assert!(

@@ -182,8 +182,8 @@ impl TickScale {
         }
     }
 
-    /// Returns the last tick reached at `now`, at most `u64::MAX - 1`. Rounds down, which also
-    /// prevents early timeouts.
+    /// Returns the last tick reached at `now`: 0 for an instant before the start, and at most
+    /// `u64::MAX - 1`. Rounds down, which also prevents early timeouts.
     #[must_use]
     pub fn elapsed_ticks(&self, now: Instant) -> u64 {
         let nanos = self.nanos_since_start(now).unwrap_or(NEVER);
@@ -208,8 +208,9 @@ impl TickScale {
         self.start.checked_add(Duration::from_nanos(nanos))
     }
 
-    /// Returns the time from `now` to `tick`: zero if `tick` is reached, `None` if never. A loop
-    /// which sleeps for this time finds the tick among the [elapsed](Self::elapsed_ticks) ticks.
+    /// Returns the time from `now` to `tick`: zero if `tick` is reached, and `None` if `tick` is
+    /// out of range and never reached. A loop which sleeps for this time finds the tick among the
+    /// [elapsed](Self::elapsed_ticks) ticks.
     #[must_use]
     pub fn time_until(&self, tick: u64, now: Instant) -> Option<Duration> {
         Some(self.instant(tick)?.saturating_duration_since(now))

@@ -99,12 +99,12 @@ impl TimerBuilder {
     ///
     /// As with [`Arc::new_cyclic`], `make_handler` receives a handle to the new timer, and returns
     /// the handler. `make_handler` is called once, on the calling thread, before the ticker thread
-    /// is started. Otherwise as [`build_batch`](Self::build_batch).
+    /// is started. Otherwise this call does the same as [`build_batch`](Self::build_batch).
     ///
     /// # Errors
     ///
-    /// As [`build_batch`](Self::build_batch). `make_handler` is not called if a setting is out of
-    /// range.
+    /// [`BuildError`], if a setting is out of range (permanent) or the operating system refuses a
+    /// thread (transient). `make_handler` is not called if a setting is out of range.
     ///
     /// # Panics
     ///

@@ -53,50 +53,53 @@ impl TimerBuilder {
         }
     }
 
-    /// The length of a tick: 10 ms unless set. A timeout is rounded up to a tick, and timeouts of
-    /// the same tick are run together.
+    /// Sets the length of a tick: 10 ms unless set. The deadline of a timeout is rounded up to a
+    /// tick, and timeouts of the same tick are run together.
     ///
     /// Netty's default is 100 ms, because Netty's ticker wakes at every tick. The ticker of this
     /// crate wakes only when something is due, so a short tick costs nothing while nothing is due.
-    /// Zero is an error when the timer is built.
+    ///
+    /// With a tick of zero, or of more than 584 years, the build fails with
+    /// [`BuildError::TickDuration`].
     pub const fn tick_duration(mut self, duration: Duration) -> Self {
         self.tick_duration = duration;
         self
     }
 
-    /// The number of buckets of each of the timer's eight wheels, rounded up to a power of two:
-    /// 4096 unless set, which makes a lap of 41 s at the default tick. A bucket takes 8 bytes, in
-    /// pages of 512; a page without pending timeouts takes no memory.
+    /// Sets the number of buckets of each of the timer's eight wheels, rounded up to a power of
+    /// two: 4096 unless set, which makes a lap of 41 s at the default tick. A bucket takes 8 bytes,
+    /// in pages of 512; a page without pending timeouts takes no memory.
     ///
     /// A wheel with many timeouts lengthens the lap, so the setting matters little. A timeout due
     /// far beyond a lap takes time logarithmic in the number of distinct due ticks; nothing else
-    /// changes. Zero, or more than [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX), is an error
-    /// when the timer is built.
+    /// changes. With zero, or more than [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX), the
+    /// build fails with [`BuildError::TicksPerWheel`].
     pub const fn ticks_per_wheel(mut self, count: usize) -> Self {
         self.ticks_per_wheel = count;
         self
     }
 
-    /// The maximum number of pending timeouts: unlimited unless set.
+    /// Sets the maximum number of pending timeouts: unlimited unless set.
     ///
     /// A timeout beyond the limit is returned with
     /// [`ScheduleError::Full`](crate::ScheduleError::Full). The limit is never exceeded, and a stop
     /// returns no more timeouts than the limit. No timeout within the limit is refused.
     ///
-    /// A limit costs a counter that all threads share. Zero is an error when the timer is built.
+    /// A limit costs a counter that all threads share. With zero, the build fails with
+    /// [`BuildError::MaxPendingTimeouts`].
     pub const fn max_pending_timeouts(mut self, count: usize) -> Self {
         self.max_pending_timeouts = Some(count);
         self
     }
 
-    /// The name of the ticker thread: `hashed-wheel` unless set. A null byte in the name is an
-    /// error when the timer is built.
+    /// Sets the name of the ticker thread: `hashed-wheel` unless set. With a null byte in the name,
+    /// the build fails with [`BuildError::ThreadName`].
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
     }
 
-    /// The clock of the timer: [`SystemClock`] unless set. Tests pass a
+    /// Sets the clock of the timer: [`SystemClock`] unless set. Tests pass a
     /// [`ManualClock`](crate::ManualClock); with the feature `tsc` there is `TscClock`, which is
     /// cheaper to read.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {

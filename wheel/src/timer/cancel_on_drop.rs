@@ -36,7 +36,7 @@ pub struct CancelOnDrop<H> {
 }
 
 impl<H> CancelOnDrop<H> {
-    /// Ends the guard without cancelling.
+    /// Drops the wrapper and the wrapped handle without cancelling the task.
     pub fn disarm(mut self) {
         self.cancel = |_| false;
     }

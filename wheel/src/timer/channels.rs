@@ -18,13 +18,13 @@ impl WeakTimer {
     /// is also disconnected when the timer is dropped, or, after a
     /// [`stop`](crate::HashedWheelTimer::stop), when the task returned by the stop is dropped.
     ///
-    /// The method is [`crossbeam_channel::after`] on the timer's clock, which may be manual.
-    /// Cancelling the timeout disconnects the channel. Dropping the receiver leaves the timeout
-    /// pending until due.
+    /// Unlike [`crossbeam_channel::after`], the delay counts on the timer's clock, which may be
+    /// manual. Cancelling the timeout disconnects the channel. After a drop of the receiver the
+    /// timeout stays pending until due.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](Self::schedule), without a value.
+    /// [`ScheduleError`], without a value: `Full` (transient), `Stopped` or `Forked` (permanent).
     ///
     /// ```
     /// use std::time::Duration;
@@ -66,7 +66,7 @@ impl WeakTimer {
     ///
     /// # Errors
     ///
-    /// As [`schedule_periodic`](Self::schedule_periodic), without a value.
+    /// [`ScheduleError`], without a value: `Full` (transient), `Stopped` or `Forked` (permanent).
     ///
     /// ```
     /// use std::sync::Arc;

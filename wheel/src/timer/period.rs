@@ -73,7 +73,8 @@ impl Period {
         Self { length, missed: None }
     }
 
-    /// Sets the handling of missed runs. No effect on a fixed delay, which misses no runs.
+    /// Sets the handling of missed runs. The call has no effect on a fixed delay, which misses no
+    /// runs.
     #[must_use]
     pub const fn missed(mut self, missed: MissedRuns) -> Self {
         if self.missed.is_some() {
@@ -82,7 +83,8 @@ impl Period {
         self
     }
 
-    /// Returns the time between two runs.
+    /// Returns the length of the period: the time from one due run to the next at a fixed rate, or
+    /// from the end of a run to the next run with a fixed delay.
     #[must_use]
     pub const fn length(&self) -> Duration {
         self.length

@@ -75,7 +75,8 @@ enum RunState {
 }
 
 impl PeriodicTimeout {
-    /// Ends the task, and returns whether this call ended the task.
+    /// Ends the task, and returns whether this call has ended the task: `false` if the task had
+    /// ended before.
     ///
     /// No run starts afterwards. A run under way on another thread continues to the end. A run may
     /// cancel its own task.
@@ -114,7 +115,8 @@ impl PeriodicTimeout {
     /// Changes the deadline of the next run to `deadline`, an instant of the timer's clock.
     ///
     /// At a fixed rate, later runs are due at multiples of the period after `deadline`. Returns
-    /// `false`, without effect, during a run and after the end.
+    /// `true` if the next run has the new deadline, and `false`, without effect, during a run and
+    /// after the end.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -136,8 +138,10 @@ impl PeriodicTimeout {
         self.reschedule_at(Some(deadline))
     }
 
-    /// Changes the deadline of the next run to `delay` from now; see
-    /// [`reschedule`](Self::reschedule).
+    /// Changes the deadline of the next run to `delay` from now, by the timer's clock.
+    ///
+    /// The effect on later runs and the result are as for [`reschedule`](Self::reschedule):
+    /// `false`, without effect, during a run and after the end.
     #[expect(clippy::must_use_candidate, reason = "it is called to move the run")]
     pub fn reschedule_after(&self, delay: Duration) -> bool {
         let context = self.shared.shard.context();
@@ -156,7 +160,7 @@ impl PeriodicTimeout {
         }
     }
 
-    /// Returns the number of runs, including runs that panicked.
+    /// Returns the number of runs so far, including runs that panicked.
     #[must_use]
     pub fn runs(&self) -> u64 {
         // Relaxed: a figure, nothing depends on the value.

@@ -49,10 +49,11 @@ impl Timeout {
         Self { shard, key, cancelled: AtomicBool::new(false) }
     }
 
-    /// Cancels the task unless the ticker has taken the task, and returns whether this call
-    /// cancelled.
+    /// Cancels the task unless the ticker has taken the task, and returns whether this call has
+    /// cancelled the task.
     ///
-    /// Either a call of `cancel`, the ticker, or
+    /// The result is `false` if the task has run, is running or is about to run, if the task was
+    /// cancelled before, and after a stop of the timer. Either a call of `cancel`, the ticker, or
     /// [`HashedWheelTimer::stop`](crate::HashedWheelTimer::stop) gets the task, never two of them.
     ///
     /// The task is dropped before the call returns, on the calling thread, with no lock held.
@@ -93,7 +94,9 @@ impl Timeout {
 
     /// Changes the deadline to `deadline`, an instant of the timer's clock.
     ///
-    /// Returns `false`, without effect, if the task is no longer pending.
+    /// Returns `true` if the task is pending and has the new deadline, and `false`, without effect,
+    /// if the task is no longer pending. With a past deadline, the task is due at the next tick at
+    /// the latest.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -114,7 +117,10 @@ impl Timeout {
         self.reschedule_tick(self.shard.context().scale.deadline_tick(deadline))
     }
 
-    /// Changes the deadline to `delay` from now; see [`reschedule`](Self::reschedule).
+    /// Changes the deadline to `delay` from now, by the timer's clock.
+    ///
+    /// Returns `true` if the task is pending and has the new deadline, and `false`, without effect,
+    /// if the task is no longer pending.
     ///
     /// ```
     /// use std::time::Duration;
@@ -134,7 +140,7 @@ impl Timeout {
     }
 
     /// Returns whether the ticker has taken the task: the run has ended, is under way, or is about
-    /// to start.
+    /// to start. In a forked child the result is `false`.
     pub fn is_expired(&self) -> bool {
         // The order matters: a cancel sets the flag under the shard's lock, before the entry is
         // seen as removed.

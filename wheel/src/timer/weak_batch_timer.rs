@@ -108,7 +108,8 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         Self { shards, context, first_shard: first_shard_of_new_timer() }
     }
 
-    /// Passes `value` to the handler after `delay`.
+    /// Schedules `value` to be passed to the handler after `delay`, and returns the key, to cancel
+    /// or reschedule the value.
     ///
     /// The value is passed no earlier, and at most a tick plus the operating system's wake-up
     /// later. A value due more than 584 years after the timer's start is never passed, but can be
@@ -121,7 +122,8 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
         self.schedule_tick(self.context.tick_in(delay), value)
     }
 
-    /// Passes `value` to the handler when the timer's clock reaches `deadline`.
+    /// Schedules `value` to be passed to the handler when the timer's clock reaches `deadline`, and
+    /// returns the key.
     ///
     /// The value is passed no earlier, and at most a tick plus the operating system's wake-up
     /// later. A past deadline is due at the next tick at the latest.
@@ -141,8 +143,9 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
     /// for 256 values at a time. The values are in a vector, because an iterator would run user
     /// code under the lock.
     ///
-    /// Afterwards `timeouts` is empty. After an error, `timeouts` contains the values not
-    /// scheduled, from the first refused value on.
+    /// Afterwards `timeouts` is empty. After an error, the values before the first refused value
+    /// are scheduled, and `keys` has their keys; `timeouts` contains the values not scheduled, from
+    /// the first refused value on.
     ///
     /// # Errors
     ///
@@ -214,7 +217,7 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
 
     /// Cancels all pending values and returns the values, in no order.
     ///
-    /// Values scheduled during the call may stay pending. Another thread waits for at most 4096
+    /// Values scheduled during the call may stay pending. The call takes a lock for at most 4096
     /// values at a time.
     ///
     /// ```
@@ -240,7 +243,8 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
 
     /// Changes the deadline of a pending value, by the rules of [`schedule_at`](Self::schedule_at).
     ///
-    /// Returns `false` if the value is no longer pending. The key stays valid.
+    /// Returns `true` if the value is pending and has the new deadline, and `false` if the value is
+    /// no longer pending. The key stays valid.
     pub fn reschedule(&self, key: TimerKey, deadline: Instant) -> bool {
         self.reschedule_tick(key, self.context.scale.deadline_tick(deadline))
     }
@@ -248,7 +252,8 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
     /// Changes the deadline of a pending value to `delay` from now, by the rules of
     /// [`schedule`](Self::schedule).
     ///
-    /// Returns `false` if the value is no longer pending. The key stays valid.
+    /// Returns `true` if the value is pending and has the new deadline, and `false` if the value is
+    /// no longer pending. The key stays valid.
     ///
     /// ```
     /// use std::sync::Arc;

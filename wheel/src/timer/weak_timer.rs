@@ -55,11 +55,14 @@ impl WeakTimer {
         Self { tasks }
     }
 
-    /// Runs `task` after `delay`.
+    /// Schedules `task` to run once after `delay`, and returns the handle to cancel or reschedule
+    /// the task. Dropping the handle does not cancel the task.
     ///
-    /// The task runs no earlier, and at most a tick plus the operating system's wake-up later,
-    /// unless another task delays the ticker thread. A task due more than 584 years after the
-    /// timer's start never runs, but can be cancelled.
+    /// The task runs on the ticker thread, or where the
+    /// [executor](crate::TimerBuilder::build_with_executor) runs the task. The task runs no
+    /// earlier, and at most a tick plus the operating system's wake-up later, unless another task
+    /// delays the ticker thread. A task due more than 584 years after the timer's start never runs,
+    /// but can be cancelled.
     ///
     /// # Errors
     ///
@@ -72,9 +75,10 @@ impl WeakTimer {
         self.tasks.schedule_task(self.tasks.context().tick_in(delay), task)
     }
 
-    /// Runs `task` when the timer's clock reaches `deadline`, as [`schedule`](Self::schedule) does.
+    /// Schedules `task` to run once when the timer's clock reaches `deadline`, and otherwise as
+    /// [`schedule`](Self::schedule) does.
     ///
-    /// A past deadline is due at the next tick at the latest.
+    /// With a past deadline, the task is due at the next tick at the latest.
     ///
     /// # Errors
     ///
@@ -87,10 +91,11 @@ impl WeakTimer {
         self.tasks.schedule_task(self.tasks.context().scale.deadline_tick(deadline), task)
     }
 
-    /// Runs `task` after `first`, and then repeatedly at intervals given by `period`.
+    /// Schedules `task` to run after `first`, and then repeatedly by the rules of `period`, and
+    /// returns the handle to end the task. Dropping the handle does not end the task.
     ///
-    /// Each run is scheduled as by [`schedule`](Self::schedule). Runs never overlap: the next run
-    /// is scheduled when the current run has ended.
+    /// Thread and lateness of each run are as for [`schedule`](Self::schedule). Runs never overlap:
+    /// the next run is scheduled when the current run has ended.
     ///
     /// The task repeats until [cancelled](PeriodicTimeout::cancel) or until the timer is stopped. A
     /// panic in a run is caught, counted and reported, and the next run takes place. Between runs
@@ -113,12 +118,12 @@ impl WeakTimer {
         })
     }
 
-    /// Runs `task` as [`schedule_periodic`](Self::schedule_periodic) does, while `task` returns
-    /// [`ControlFlow::Continue`].
+    /// Schedules `task` as [`schedule_periodic`](Self::schedule_periodic) does, until a run returns
+    /// [`ControlFlow::Break`]. After a run that panics, the next run takes place.
     ///
     /// # Errors
     ///
-    /// As [`schedule_periodic`](Self::schedule_periodic).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked` (permanent).
     ///
     /// ```
     /// use std::ops::ControlFlow;

@@ -159,7 +159,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Adds an entry due at `deadline`, or at the next tick if `deadline` is not after
+    /// Adds an entry due at the tick `deadline`, or at the next tick if `deadline` is not after
     /// [`now`](Self::now), and returns the entry's key.
     ///
     /// # Panics
@@ -226,7 +226,8 @@ impl<T> Wheel<T> {
         self.cancel_many(keys.into_iter(), cancelled);
     }
 
-    /// Changes the deadline of the entry. Returns false if the entry is no longer pending.
+    /// Changes the deadline of the entry to the tick `deadline`. Returns `true` if the entry is
+    /// pending and has the new deadline, and `false` if the entry is no longer pending.
     ///
     /// As after [`insert`](Self::insert), the entry is due at the next tick if `deadline` is not
     /// after [`now`](Self::now), and comes last among the entries of the tick, even if the tick
@@ -260,11 +261,11 @@ impl<T> Wheel<T> {
     }
 
     /// Advances to the tick `to` and passes every entry due by then to `take`, with the due tick.
-    /// Returns true if no more entries are due.
+    /// Returns `true` if no more entries are due, and `false` if the limit has left due entries.
     ///
-    /// At most `limit` entries are taken. The rest stay pending, and the next call continues from
-    /// there, with the same tick or a later tick. A `to` before [`now`](Self::now) counts as `now`:
-    /// the wheel never goes back.
+    /// At most `limit` entries are taken. The remaining entries stay pending, and the next call
+    /// takes these entries first, with the same tick or a later tick. A `to` before
+    /// [`now`](Self::now) counts as `now`: the wheel never goes back.
     ///
     /// Entries inserted between such calls are due after `to`, so the calls come to an end.
     ///
@@ -310,7 +311,7 @@ impl<T> Wheel<T> {
         finished
     }
 
-    /// The lowest tick at which an entry is due; `None` if no entry is pending.
+    /// Returns the lowest tick at which an entry is due; `None` if no entry is pending.
     ///
     /// The tick is exact, and at most [`now`](Self::now) only if [`advance`](Self::advance) reached
     /// the limit. The call takes constant time: at most the 128 buffered entries are inspected, and
@@ -328,19 +329,19 @@ impl<T> Wheel<T> {
         near.into_iter().chain(far).chain(self.insert_buffer.ticks()).min()
     }
 
-    /// The tick to which the wheel was last advanced.
+    /// Returns the tick to which the wheel was last advanced; 0 before the first advance.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.now
     }
 
-    /// The number of pending entries.
+    /// Returns the number of pending entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Whether no entry is pending.
+    /// Returns whether no entry is pending.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -389,32 +390,32 @@ impl<T> Wheel<T> {
         self.slab.is_full()
     }
 
-    /// The value of the entry; `None` if the entry is no longer pending.
+    /// Returns the value of the entry; `None` if the entry is no longer pending.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&T> {
         self.slab.entry(key).map(|entry| &entry.value)
     }
 
-    /// The value of the entry, mutably; `None` if the entry is no longer pending.
+    /// Returns the value of the entry, mutably; `None` if the entry is no longer pending.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.slab.entry_mut(key).map(|entry| &mut entry.value)
     }
 
-    /// The due tick of the entry; `None` if the entry is no longer pending.
+    /// Returns the due tick of the entry; `None` if the entry is no longer pending.
     #[must_use]
     pub fn deadline(&self, key: Key) -> Option<u64> {
         self.slab.entry(key).map(|entry| entry.due.get())
     }
 
-    /// The bucket of the entry, which is the due tick modulo the number of buckets; `None` if the
-    /// entry is no longer pending.
+    /// Returns the bucket of the entry, which is the due tick modulo the number of buckets; `None`
+    /// if the entry is no longer pending.
     #[must_use]
     pub fn bucket(&self, key: Key) -> Option<usize> {
         Some(bucket(self.deadline(key)?, self.bucket_count))
     }
 
-    /// How many times the wheel passes the entry's bucket before the entry is due: 0 if due at the
-    /// next pass. `None` if the entry is no longer pending.
+    /// Returns how many times the wheel passes the entry's bucket before the entry is due: 0 if due
+    /// at the next pass. `None` if the entry is no longer pending.
     ///
     /// The count starts at [`now`](Self::now), or, if [`advance`](Self::advance) reached the limit,
     /// at the tick where the advance stopped.
@@ -423,13 +424,15 @@ impl<T> Wheel<T> {
         Some(rounds_until(self.deadline(key)?, self.cursor, self.bucket_count))
     }
 
-    /// The number of buckets.
+    /// Returns the number of buckets: the number given to [`new`](Self::new), rounded up to a power
+    /// of two.
     #[must_use]
     pub const fn buckets(&self) -> usize {
         self.bucket_count
     }
 
-    /// Every pending entry, as key, due tick and value, in no particular order.
+    /// Returns an iterator over the pending entries, as key, due tick and value, in no particular
+    /// order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         self.slab.iter()
     }

@@ -26,17 +26,19 @@ use crate::model::panics;
 /// Returned by [`MultiLock::lock`](crate::MultiLock::lock) and the other acquires of a multi-lock.
 ///
 /// The guard does for all locks together the same as a [`LockGuard`](crate::LockGuard) for a single
-/// lock. The guard belongs to the acquiring thread, or to an [owner](crate::MultiLock::with_owner);
-/// an owner's guard can be sent to another thread.
+/// lock. The guard belongs to the acquiring thread and cannot be sent to another thread, unless the
+/// locks are [sendable](crate::MultiLock::sendable) or have a [named
+/// owner](crate::MultiLock::with_owner).
 ///
-/// The loss of a lock is the loss of all: the remaining locks are released at once, in the
+/// The loss of a lock is the loss of all locks: the remaining locks are released at once, in the
 /// background, even if no method of the guard is called.
 ///
 /// **Drop.** A drop does not wait for the servers' [answers](crate::guide::dropping), unless a
 /// release carries dozens of locks. A drop takes at most the command timeout, and never panics.
 /// Releases are sent to different servers at the same time, from threads that end with the call.
-/// After a failed send, the remaining locks of the same server are released in the background, as
-/// are all locks without an acknowledgement. [`unlock`](Self::unlock) waits for the answers.
+/// After a failed send, the remaining locks of the same server are released in the background. So
+/// are all locks whose release got no acknowledgement. [`unlock`](Self::unlock) waits for the
+/// answers.
 ///
 /// ```
 /// use wheellock::Client;
@@ -86,31 +88,35 @@ impl<T> MultiGuard<T> {
         self.lost.revocation(|listener| self.held.subscribe_to_revocations(listener))
     }
 
-    /// Whether all the locks are held for certain. Local: no round trip.
+    /// Whether all the locks are held for certain. Once the result is `false`, the result stays
+    /// `false`. Local: no round trip.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
-    /// An error unless all the locks are held for certain. Local: no round trip.
+    /// Returns an error unless all the locks are held for certain. Local: no round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - a lock is not held any more. The error names the lock and the reason. The
-    /// remaining locks are released in the background.
+    /// [`Error::Lost`] - a lock is not held any more. Permanent. The error names the lock and the
+    /// reason. The remaining locks are released in the background.
     pub fn check(&self) -> Result<(), Error> {
         self.held.check()
     }
 
     /// How long all locks are held for certain, without a further renewal: the shortest of the
-    /// members' times. Local: no round trip.
+    /// members' times. Zero after a loss. Local: no round trip.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
     /// Extends each lease to at least `lease` from now on, in sequence, and waits for the replies.
-    /// As [`LockGuard::extend`](crate::LockGuard::extend).
+    /// Costs a round trip for each lock.
+    ///
+    /// A lock that already lasts longer than `lease` keeps the later end. `lease` is between 10 ms
+    /// and a hundred years. See [`LockGuard::extend`](crate::LockGuard::extend).
     ///
     /// ```
     /// use std::time::Duration;
@@ -128,25 +134,39 @@ impl<T> MultiGuard<T> {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`](crate::LockGuard::extend), for the first failed lock. Earlier locks
-    /// may have the new lease.
+    /// The call ends with the error of the first failed lock. Earlier locks have the new lease.
+    ///
+    /// * [`Error::InvalidLease`] - `lease` is out of bounds. Permanent; nothing was sent.
+    /// * [`Error::Lost`] - a lock was no longer held, with the reason. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
+    ///   twice the command timeout, or a refusal. The end of the failed lock's hold is unchanged.
+    /// * [`Error::Shutdown`] - a lock's client was shut down during the call.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.held.extend(Extension::Lease(Lease::new(lease)?))
     }
 
-    /// From now on the watchdog renews all locks until the guard is gone. As
+    /// Has the watchdogs renew all locks from now on, until the guard is gone. Costs a round trip
+    /// for each lock that is not renewed yet, in sequence. See
     /// [`LockGuard::watch`](crate::LockGuard::watch).
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::watch`](crate::LockGuard::watch), for the first failed lock. Earlier locks
-    /// are watched.
+    /// The call ends with the error of the first failed lock. Earlier locks are watched.
+    ///
+    /// * [`Error::Lost`] - a lock was no longer held, with the reason. Permanent.
+    /// * [`Error::WatchdogGone`] - the thread that would renew a lock has ended. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
+    ///   twice the command timeout, or a refusal. The failed lock is not watched.
+    /// * [`Error::Shutdown`] - a lock's client was shut down during the call.
     pub fn watch(&self) -> Result<(), Error> {
         self.held.extend(Extension::Watched)
     }
 
-    /// A channel for the first loss of a lock: receives the reason as a single message. The channel
-    /// closes without a message when the guard is dropped.
+    /// A channel for the first loss of a lock, which receives the reason as a single message. The
+    /// channel closes without a message when the guard is gone.
+    ///
+    /// A loss before the first call is received too. In the child of a fork the message is
+    /// [`LostReason::Forked`].
     ///
     /// ```
     /// use wheellock::{Client, LostReason};
@@ -164,8 +184,8 @@ impl<T> MultiGuard<T> {
         self.lost.channel(|listener| self.held.add_listener(listener))
     }
 
-    /// A future for the first loss of a lock: resolves with the reason, or with `None` when the
-    /// guard is gone. See [`LostFuture`].
+    /// A future for the first loss of a lock, which resolves with the reason, or with `None` when
+    /// the guard is gone. See [`LostFuture`].
     ///
     /// ```
     /// use wheellock::{Client, LostFuture};
@@ -187,22 +207,30 @@ impl<T> MultiGuard<T> {
         Ok(LostFuture::of(self.lost.awaited_end(&self.wakers, listen)?))
     }
 
-    /// A channel for a [request](crate::Lock::ask) to release any of the locks: receives a single
-    /// message. As [`LockGuard::revocation`](crate::LockGuard::revocation).
+    /// A channel for a [request](crate::Lock::ask) to release any of the locks, which receives the
+    /// first request as a single message. The channel closes without a message when the guard is
+    /// gone.
+    ///
+    /// A request is no loss: the holder ends the work and drops the guard, or continues. The first
+    /// call for a client subscribes to requests, and returns at once: earlier requests are missed.
+    /// See [`LockGuard::revocation`](crate::LockGuard::revocation).
     #[must_use]
     pub fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.signal())
     }
 
-    /// Whether a request to release any of the locks was received. As
-    /// [`LockGuard::is_asked`](crate::LockGuard::is_asked).
+    /// Whether a [request](crate::Lock::ask) to release any of the locks was received. Local: no
+    /// round trip.
+    ///
+    /// The first call for a client subscribes to requests, as for [`revocation`](Self::revocation):
+    /// earlier requests are missed. Once the result is `true`, the result stays `true`.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.signal().is_some_and(|signal| signal.is_asked())
     }
 
-    /// A future for a request to release any of the locks. As
-    /// [`LockGuard::revocation_future`](crate::LockGuard::revocation_future).
+    /// A future for a [request](crate::Lock::ask) to release any of the locks, which resolves with
+    /// the first request, or with `None` when the guard is gone. See [`RevocationFuture`].
     ///
     /// # Errors
     ///
@@ -211,16 +239,16 @@ impl<T> MultiGuard<T> {
         RevocationFuture::of(self.signal(), &self.wakers)
     }
 
-    /// The names of the locks, ordered by server and name, and truncated if very long. A lock given
-    /// twice is listed once.
+    /// The names of the locks, ordered by server and name. A name of more than 80 characters is
+    /// truncated. A lock given twice is listed once.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.names.iter().map(LockName::shown).collect()
     }
 
-    /// The [fencing tokens](crate::FencedGuard::token), in the order of [`names`](Self::names);
-    /// `None` for a lock that is not fenced and has no [drawn](Self::draw_tokens) token. Local: no
-    /// round trip.
+    /// The [fencing tokens](crate::FencedGuard::token), in the order of [`names`](Self::names).
+    /// `None` stands for a lock that is not fenced and has no [drawn](Self::draw_tokens) token.
+    /// Local: no round trip.
     #[must_use]
     pub fn tokens(&self) -> Vec<Option<u64>> {
         let mut tokens = self.held.tokens();
@@ -229,7 +257,9 @@ impl<T> MultiGuard<T> {
     }
 
     /// The fencing token of each lock, in the order of [`names`](Self::names). Costs a round trip
-    /// for each lock without a token, in sequence. As
+    /// for each lock without a token, in sequence.
+    ///
+    /// A token is a number larger than the tokens of all earlier holds of the lock's name. See
     /// [`LockGuard::draw_token`](crate::LockGuard::draw_token).
     ///
     /// ```
@@ -242,19 +272,30 @@ impl<T> MultiGuard<T> {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::draw_token`](crate::LockGuard::draw_token): the first error. Locks retain
-    /// the tokens drawn before.
+    /// The call ends with the first error of
+    /// [`LockGuard::draw_token`](crate::LockGuard::draw_token), such as [`Error::Lost`] or
+    /// [`Error::Unreachable`]. Locks retain the tokens drawn before.
     pub fn draw_tokens(&self) -> Result<Vec<u64>, Error> {
         self.held.draw_tokens()
     }
 
-    /// Releases all locks, even after a failed release, and returns the outcome. `Ok` means: all
-    /// locks were held until now and are free. If a lock was lost before, the remaining locks are
-    /// released in the background.
+    /// Releases all locks, even after a failed release, and waits for the servers' answers. `Ok`
+    /// means: all locks were held until now and are free. A lock with other guards stays held, and
+    /// only the hold's count decreases.
+    ///
+    /// If a lock was lost before, the remaining locks are released in the background.
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): the first error of any lock.
+    /// The result is the first error of any lock.
+    ///
+    /// * [`Error::Lost`] - a lock was no longer held, with the reason. Another owner may have held
+    ///   the lock at the same time.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - a server did not
+    ///   acknowledge a release within twice the command timeout, or refused the release. The
+    ///   release is finished in the background; at worst the lease ends the hold.
+    /// * [`Error::Thread`] - the operating system refused a thread for a further server. The locks
+    ///   of that server are released as by a drop.
     pub fn unlock(self) -> Result<(), Error> {
         let held = self.check();
         let released = release_all(self.held.close(), ReleaseMode::Answered);

@@ -27,25 +27,30 @@ use crate::model::wait::Wait;
 /// all locks again, if the locks are of kinds that nest. A lock given twice is locked once.
 ///
 /// **Order.** The locks are acquired in the order of the servers' addresses and the names, not in
-/// the given order. So two threads with the same locks in opposite order do not deadlock. While
-/// some locks are held, the rest is waited for at most 100 ms, and at most half of the shortest
-/// lease. A lock not acquired in time is then waited for with nothing held, and the rest is
-/// acquired afterwards. Only if the servers' answers take longer, the bound doubles from round to
-/// round, up to 3 s. So callers in different orders do not deadlock either: a server may have two
+/// the given order. So two threads with the same locks in opposite order do not deadlock. While the
+/// acquire holds some of the locks, the acquire waits for the other locks for at most 100 ms in
+/// total, and at most half of the shortest lease. If a lock is not acquired in this time, the
+/// acquire releases all locks, waits for the missing lock with nothing held, and then acquires the
+/// other locks. If the servers answer too slowly for 100 ms, the time doubles from round to round,
+/// up to 3 s, and at most half of the shortest lease. Locks that the servers cannot grant one at a
+/// time within this time are never acquired together: a wait without a limit then does not end.
+/// With these rounds, callers in different orders do not deadlock either: a server may have two
 /// addresses, and a Java `RedissonMultiLock` acquires locks in the given order.
 ///
-/// **Leases.** Each lock is renewed by the watchdog of the lock's client, unless the lock has a
+/// **Leases.** The watchdog of each lock's client renews the lock, unless the lock has a
 /// [lease](Self::with_lease). A lease counts from before the lock's request was sent. The guard [is
 /// held](MultiGuard::is_held) while all locks are held; after the loss of a lock, the remaining
-/// locks are released. If the first lock is lost before the last is granted, all locks are
-/// released, and the acquire fails with [`Error::Lost`].
+/// locks are released. If a lock is lost before the last lock is granted, all locks are released,
+/// and the acquire fails with [`Error::Lost`]. A member's [minimum
+/// hold](crate::Lock::with_min_hold) has no effect.
 ///
-/// **Many.** Plain locks of a client, with the same lease, no named owner and no minimum hold, are
-/// acquired and released together: a request carries up to 1,000 locks, in a cluster locks of the
-/// same hash slot. See [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the
-/// acquire releases the rest at once, and waits for the busy lock with nothing held. Then up to 64
-/// locks are acquired one at a time, as above. More locks have to be free at the same instant.
-/// Locks already held by the caller are acquired one at a time.
+/// **Many.** Plain locks of a client, with the same lease and no named owner, are acquired and
+/// released together: a request carries up to 1,000 locks, in a cluster locks of the same hash
+/// slot. See [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the acquire at
+/// once releases the locks acquired so far, and waits for the busy lock with nothing held. Then a
+/// list of up to 64 locks is acquired one lock at a time, as above. Of a longer list, all other
+/// locks have to be free at the same instant. Locks already held by the caller are acquired one at
+/// a time.
 ///
 /// The servers store only the locks of the list. Redisson's `RedissonMultiLock` is the same idea.
 ///
@@ -99,9 +104,13 @@ impl MultiLock {
 }
 
 impl<T> MultiLock<T> {
-    /// The same locks, with guards to send to another thread. The locks never nest. As
-    /// [`Lock::sendable`](crate::Lock::sendable) for each lock. With a read and a write lock of the
-    /// same name, the acquire is then an error: the pair would deadlock.
+    /// The same locks, with guards to send to another thread. The locks never nest: while a guard
+    /// exists, every further acquire of a lock waits or returns `None`, also on the same thread.
+    /// Only read locks are shared.
+    ///
+    /// The setting is [`Lock::sendable`](crate::Lock::sendable) for each lock. If the list has
+    /// different locks of the same name, such as a read and a write lock, every acquire returns
+    /// [`Error::InvalidSetting`]: the locks would exclude each other. Read locks are an exception.
     ///
     /// ```
     /// use wheellock::Client;
@@ -122,8 +131,10 @@ impl<T> MultiLock<T> {
     }
 
     /// The same locks for the named `owner`, in place of each lock's owner. The guards can be sent
-    /// to another thread. As [`Lock::with_owner`](crate::Lock::with_owner) for each lock, so two
-    /// tasks with the same name are both let in.
+    /// to another thread, and an acquire for the same owner nests on any thread.
+    ///
+    /// The setting is [`Lock::with_owner`](crate::Lock::with_owner) for each lock: two tasks with
+    /// the same owner name at the same time are both let in.
     ///
     /// ```
     /// use wheellock::Client;
@@ -141,17 +152,21 @@ impl<T> MultiLock<T> {
         MultiLock { members, backoff: self.backoff, guards: PhantomData }
     }
 
-    /// Sets the pauses between rounds, with nothing held: 1 to 64 ms unless set. No pause precedes
-    /// the second round, which waits for the missing lock. How often a single lock is polled is a
-    /// setting of [the lock](crate::Lock::with_backoff).
+    /// The same locks, with `backoff` for the pauses between two rounds of an acquire, with nothing
+    /// held. The default is 1 to 64 ms.
+    ///
+    /// No pause precedes the second round, which waits for the missing lock. The pauses of a lock
+    /// whose waiters poll are a setting of [the lock](crate::Lock::with_backoff).
     #[must_use]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// The same locks, each held for `lease` and not renewed. As
-    /// [`Lock::with_lease`](crate::Lock::with_lease) for each lock.
+    /// The same locks, each held for `lease` and not renewed.
+    ///
+    /// `lease` is between 10 ms and a hundred years; otherwise each acquire fails with
+    /// [`Error::InvalidLease`]. See [`Lock::with_lease`](crate::Lock::with_lease).
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.members = changed(self.members, |member| member.spec.set_lease(lease));
@@ -162,9 +177,11 @@ impl<T> MultiLock<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidSetting`] for a list of locks that cannot be held together, such as a lock
-    /// by two addresses of a server: permanent, nothing is held. Otherwise as
-    /// [`Lock::lock`](crate::Lock::lock), for any of the locks; nothing is held then.
+    /// * [`Error::InvalidSetting`] - the list is empty or has more than 1,000,000 names, two locks
+    ///   cannot be held together, such as a lock by two addresses of a server, or a lock has a
+    ///   [cache](crate::Lock::with_cache). Permanent; nothing is held.
+    /// * The errors of [`Lock::lock`](crate::Lock::lock), for any of the locks. Nothing is held;
+    ///   locks possibly granted are released in the background.
     pub fn lock(&self) -> Result<MultiGuard<T>, Error> {
         match self.try_lock_with(Wait::forever())? {
             Some(guard) => Ok(guard),
@@ -173,42 +190,50 @@ impl<T> MultiLock<T> {
         }
     }
 
-    /// Acquires all locks if free: a single try for each lock, no wait. `None` if another owner
-    /// holds any of the locks.
+    /// Acquires all locks if free, with a single try for each lock and no wait. Returns `None` if
+    /// another owner holds any of the locks; nothing is held then.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock).
+    /// The errors of [`lock`](Self::lock). Also [`Error::OutcomeUnknown`] if the server has not
+    /// [acknowledged](crate::guide::dropping) an earlier release of a lock by the lock's client:
+    /// possibly no owner holds the lock. Transient.
     pub fn try_lock(&self) -> Result<Option<MultiGuard<T>>, Error> {
         self.try_lock_with(Wait::none())
     }
 
-    /// Acquires all locks, and waits for [at most](Wait::at_most) `limit` in total. `None` if the
-    /// wait ends without the locks.
+    /// Acquires all locks, and waits for [at most](Wait::at_most) `limit` in total. Returns `None`
+    /// if the wait ends without all locks, because another owner held a lock; nothing is held then.
     ///
     /// # Errors
     ///
-    /// As [`try_lock_with`](Self::try_lock_with).
+    /// The errors of [`lock`](Self::lock), at the end of the wait at the latest. A server without
+    /// an answer by then is an error too.
     pub fn try_lock_for(&self, limit: Duration) -> Result<Option<MultiGuard<T>>, Error> {
         self.try_lock_with(limit)
     }
 
-    /// Acquires all locks, and waits [until](Wait::until) `deadline`. `None` if the wait ends
-    /// without the locks.
+    /// Acquires all locks, and waits [until](Wait::until) `deadline`. Returns `None` if the wait
+    /// ends without all locks, because another owner held a lock; nothing is held then.
     ///
     /// # Errors
     ///
-    /// As [`try_lock_with`](Self::try_lock_with).
+    /// The errors of [`lock`](Self::lock), at the end of the wait at the latest. A server without
+    /// an answer by then is an error too.
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard<T>>, Error> {
         self.try_lock_with(deadline)
     }
 
-    /// Acquires all locks, and waits as long as [`wait`](Wait) says. `None` if the wait ends
-    /// without the locks, and a server has reported another owner of any of the locks.
+    /// Acquires all locks, and waits as long as [`wait`](Wait) says. Returns `None` if the wait
+    /// ends without all locks, and a server has reported another owner of any of the locks; nothing
+    /// is held then.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), and [`Error::Cancelled`].
+    /// * The errors of [`lock`](Self::lock), at the end of the wait at the latest. A server without
+    ///   an answer by then is an error too.
+    /// * [`Error::Cancelled`] - the caller [cancelled](Wait::or_cancelled) the wait. Nothing is
+    ///   held.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_lock_with<'a>(
         &self,
@@ -223,9 +248,10 @@ impl<T> MultiLock<T> {
         acquire.acquire(wait)?.map(MultiGuard::new).transpose()
     }
 
-    /// Acquires the free locks of the list: a single try for each lock, no wait. `None` if no lock
-    /// is free. The guard holds the acquired locks, and [`names`](MultiGuard::names) lists only
-    /// these.
+    /// Acquires the free locks of the list, with a single try for each lock and no wait. Returns
+    /// `None` if no lock is free.
+    ///
+    /// The guard holds the acquired locks, and [`names`](MultiGuard::names) lists only these locks.
     ///
     /// ```
     /// use wheellock::Client;
@@ -242,7 +268,8 @@ impl<T> MultiLock<T> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). Nothing is held then.
+    /// The errors of [`try_lock`](Self::try_lock), even if other locks are free. Nothing is held
+    /// then.
     pub fn available(&self) -> Result<Option<MultiGuard<T>>, Error> {
         let members = self.members()?;
         let clock = members.first().ok_or_else(no_locks)?.clock()?;
@@ -253,6 +280,8 @@ impl<T> MultiLock<T> {
 
     /// Whether the calling thread, or each lock's owner, holds all locks for certain. Local: no
     /// round trip.
+    ///
+    /// Always `false` for [sendable](Self::sendable) locks: call the guard's `is_held` instead.
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
         self.members.as_ref().is_ok_and(|members| members.iter().all(MemberLock::is_held))

@@ -33,14 +33,15 @@ use crate::model::owner::LocalHolder;
 use crate::model::panics;
 use crate::ops::RENEW;
 
-/// A held [`RedLock`](crate::RedLock), released everywhere when the guard is dropped.
+/// A held [`RedLock`](crate::RedLock), released on all servers when the guard is dropped.
 ///
 /// Returned by [`RedLock::lock`](crate::RedLock::lock) and the other acquires of a red lock.
 ///
 /// The guard works like a [`LockGuard`](crate::LockGuard), where held means held on a majority of
-/// the servers. The guard belongs to the acquiring thread, or to an
-/// [owner](crate::RedLock::with_owner): then the guard can be sent to another thread. Each client
-/// renews the lock on the client's server. A lock granted after the majority joins the hold.
+/// the servers. The guard belongs to the acquiring thread and cannot be sent to another thread,
+/// unless the lock is [sendable](crate::RedLock::sendable) or has a [named
+/// owner](crate::RedLock::with_owner). Each client renews the lock on the client's server. A lock
+/// granted after the majority joins the hold.
 ///
 /// Missing locks are requested again about once in a third of the lease, as
 /// [`RedLock`](crate::RedLock) explains. When the majority is lost, the remaining locks are
@@ -205,8 +206,8 @@ impl<T> RedGuard<T> {
         Ok(guard)
     }
 
-    /// Whether the lock is held on a majority of the servers for certain. Once `false`, the result
-    /// stays `false`. Local: no round trip.
+    /// Whether the lock is held on a majority of the servers for certain. Once the result is
+    /// `false`, the result stays `false`. Local: no round trip.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.attempt.held.is_held()
@@ -217,22 +218,25 @@ impl<T> RedGuard<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - the majority is lost, with the reason for the loss of a server's lock.
+    /// [`Error::Lost`] - the majority is lost. Permanent. The reason is the reason for the loss of
+    /// a server's lock.
     pub fn check(&self) -> Result<(), Error> {
         self.hold.attempt.held.check()
     }
 
-    /// How long a majority holds for certain, without a further renewal. Zero once the majority is
-    /// lost. Local: no round trip.
+    /// How long the lock is held on a majority for certain, without a further renewal. Zero once
+    /// the majority is lost. Local: no round trip.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.attempt.held.remaining()
     }
 
-    /// Asks the servers to hold the lock for `lease` from now on, and waits for the replies of a
-    /// majority, for at most a [server timeout](crate::RedLock::with_server_timeout). All servers
-    /// are asked at the same time, except servers with a missing lock. See
-    /// [`LockGuard::extend`](crate::LockGuard::extend).
+    /// Extends the lease on each server to at least `lease` from now on, and waits for the replies
+    /// of a majority, for at most a [server timeout](crate::RedLock::with_server_timeout).
+    ///
+    /// All servers are asked at the same time, except servers with a missing lock. A lock that
+    /// already lasts longer than `lease` keeps the later end. `lease` is between 10 ms and a
+    /// hundred years. See [`LockGuard::extend`](crate::LockGuard::extend).
     ///
     /// ```
     /// use std::time::Duration;
@@ -249,10 +253,10 @@ impl<T> RedGuard<T> {
     /// # Errors
     ///
     /// * [`Error::InvalidLease`] - `lease` is out of bounds. Permanent; nothing was sent.
-    /// * [`Error::Lost`] - a majority no longer holds the lock. Permanent.
+    /// * [`Error::Lost`] - the lock is no longer held on a majority. Permanent.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
-    ///   have agreed in time. The end of the hold is unchanged; some servers may hold the lock for
-    ///   `lease`, until the release.
+    ///   have agreed in time. Some servers may hold the lock for `lease`, until the release. A
+    ///   server that answers later extends the lock too.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::new(lease)?;
         self.hold.extend(Extension::Lease(lease))
@@ -260,7 +264,10 @@ impl<T> RedGuard<T> {
 
     /// Makes each client's watchdog renew the lock on the client's server until the guard is gone,
     /// and requests missing locks, as if the lock had no [fixed lease](crate::RedLock::with_lease).
-    /// Waits for the replies of a majority, as [`extend`](Self::extend) does.
+    ///
+    /// The call waits for the replies of a majority, for at most a [server
+    /// timeout](crate::RedLock::with_server_timeout). For a lock that is renewed already the call
+    /// has no effect.
     ///
     /// ```
     /// use std::time::Duration;
@@ -278,9 +285,14 @@ impl<T> RedGuard<T> {
     ///
     /// # Errors
     ///
-    /// See [`extend`](Self::extend). Also [`Error::WatchdogGone`] or [`Error::Thread`]: a thread
-    /// needed for the renewal has ended, or cannot be started. After an error some of the servers'
-    /// locks may be renewed until the guard is gone; a second call completes the change.
+    /// * [`Error::Lost`] - the lock is no longer held on a majority. Permanent.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
+    ///   have agreed in time.
+    /// * [`Error::WatchdogGone`] or [`Error::Thread`] - a thread needed for the renewal has ended,
+    ///   or cannot be started.
+    ///
+    /// After an error some of the servers' locks may be renewed until the guard is gone; a second
+    /// call completes the change.
     pub fn watch(&mut self) -> Result<(), Error> {
         self.check()?;
         let watched = Arc::new(self.hold.watched());
@@ -296,12 +308,14 @@ impl<T> RedGuard<T> {
         result
     }
 
-    /// A channel for the loss of the majority: the message is the reason of the decisive loss. The
-    /// channel closes without a message when the guard is dropped.
+    /// A channel for the loss of the majority, which receives as a single message the reason for
+    /// the decisive loss of a server's lock. The channel closes without a message when the guard is
+    /// gone.
     ///
-    /// There is no [`LostFuture`](crate::LostFuture) of a red lock: a client's thread wakes the
-    /// client's tasks, and a red lock may outlive any client. An async program waits for this
-    /// channel on a blocking thread, or polls [`is_held`](Self::is_held).
+    /// A loss before the first call is received too. There is no [`LostFuture`](crate::LostFuture)
+    /// of a red lock: a client's thread wakes the client's tasks, and a red lock may outlive any
+    /// client. An async program waits for this channel on a blocking thread, or polls
+    /// [`is_held`](Self::is_held).
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
         self.lost.channel(|listener| self.hold.attempt.held.add_listener(listener))
@@ -313,22 +327,32 @@ impl<T> RedGuard<T> {
         self.lost.revocation(|listener| self.hold.attempt.held.subscribe_to_revocations(listener))
     }
 
-    /// A channel which gets one message when somebody [asks](crate::Lock::ask) for the lock on any
-    /// of the servers. See [`LockGuard::revocation`](crate::LockGuard::revocation).
+    /// A channel for a [request](crate::Lock::ask) to release the lock on any of the servers, which
+    /// receives the first request as a single message. The channel closes without a message when
+    /// the guard is gone.
+    ///
+    /// A request is no loss: the holder ends the work and drops the guard, or continues. The first
+    /// call for a client subscribes to requests, and returns at once: earlier requests are missed.
+    /// See [`LockGuard::revocation`](crate::LockGuard::revocation).
     #[must_use]
     pub fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.signal())
     }
 
-    /// Whether somebody has asked for the lock on any of the servers. See
-    /// [`LockGuard::is_asked`](crate::LockGuard::is_asked).
+    /// Whether a [request](crate::Lock::ask) to release the lock on any of the servers was
+    /// received. Local: no round trip.
+    ///
+    /// The first call for a client subscribes to requests, as for [`revocation`](Self::revocation):
+    /// earlier requests are missed. Once the result is `true`, the result stays `true`.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.signal().is_some_and(|signal| signal.is_asked())
     }
 
-    /// The number of servers on which the lock is held for certain; 0 once the majority is lost.
-    /// The number grows when a missing lock is granted. Local: no round trip.
+    /// The number of servers on which the lock is held for certain, or zero once the majority is
+    /// lost. Local: no round trip.
+    ///
+    /// The number grows when a missing lock is granted, and falls when a server's lock is lost.
     #[must_use]
     pub fn held_on(&self) -> usize {
         self.hold.attempt.held.held()
@@ -340,18 +364,24 @@ impl<T> RedGuard<T> {
         Arc::clone(&self.hold.attempt.held)
     }
 
-    /// The name of the lock on the first server, truncated if very long.
+    /// The name of the lock on the first server, with the client's prefix. A name of more than 80
+    /// characters is truncated.
     #[must_use]
     pub fn name(&self) -> String {
         self.hold.quorum.name()
     }
 
-    /// Releases the lock on all servers and returns the outcome. `Ok` means a majority held the
-    /// lock until now, and has released the lock.
+    /// Releases the lock on all servers, and waits for the answers of a majority, for at most a
+    /// [server timeout](crate::RedLock::with_server_timeout). `Ok` means: a majority of the servers
+    /// held the lock until now, and has released the lock.
+    ///
+    /// If the thread has other guards of the lock, the lock stays held, and only the count of the
+    /// hold decreases.
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - a majority no longer held the lock. The rest is released.
+    /// * [`Error::Lost`] - the lock was no longer held on a majority. The locks that were left are
+    ///   released.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
     ///   have acknowledged the release in time. The release is finished in the background, or by
     ///   the end of the leases.

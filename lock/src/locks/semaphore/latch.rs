@@ -13,14 +13,15 @@ use crate::model::wait_mode::WakeHint;
 use crate::ops::{Change, ChangeLatch, Number};
 use crate::store::retry::{RetryPolicy, map_failure};
 
-/// A count for clients to decrement, and for threads to wait for. Cheap to create, clone and share;
-/// the count is on the server.
+/// A shared count: clients decrement the count, and threads wait until the count is zero. Cheap to
+/// create, clone and share; the count is on the server.
 ///
 /// Returned by [`Client::count_down_latch`](crate::Client::count_down_latch).
 ///
-/// The latch is open while there is no count: before [`try_set_count`](Self::try_set_count), and
-/// after the count has reached zero. So a latch can be used again. A waiter must know whether the
-/// count was set.
+/// The latch is open while there is no count: before [`try_set_count`](Self::try_set_count), after
+/// the count has reached zero, and after [`delete`](Self::delete). A wait for an open latch returns
+/// at once, so set the count before any thread waits. An open latch accepts a new count, and can be
+/// used again.
 ///
 /// Each call counts once, even if sent again: the server remembers the answer, under a separate
 /// key. A client has as many of these keys as concurrent calls. The keys live for 72 s with the
@@ -55,18 +56,21 @@ impl CountDownLatch {
         Self { named }
     }
 
-    /// Sets the count if there is none. Returns `false` if there is a count. `count` is at least 1,
-    /// and at most 9,223,372,036,854,775,807.
+    /// Sets the count if there is none, and so closes the latch. Returns `true` if this call set
+    /// the count, `false` if there is a count, which the call does not change.
+    ///
+    /// `count` is at least 1, and at most 9,223,372,036,854,775,807.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidName`], [`Error::InvalidCount`] - permanent, nothing was sent.
     /// * [`Error::WrongType`] - the key contains a non-numeric value. Permanent.
     /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
-    ///   execute the command for twice the command timeout. A server that is out of memory refuses
-    ///   to set a count, but not to count down.
+    ///   execute the command. The call retries a transient failure for twice the [command
+    ///   timeout](crate::ClientBuilder::command_timeout). A server that is out of memory refuses to
+    ///   set a count, but not to count down.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. The
-    ///   command may have run.
+    ///   command may have run. Transient.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
     /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
@@ -78,42 +82,46 @@ impl CountDownLatch {
         Err(Error::InvalidCount { count: count.into(), reason: reason.to_owned() })
     }
 
-    /// Decrements the count. At zero all waiters wake. Without a count the call does nothing.
+    /// Decrements the count by one. At zero the latch opens, and all waiters wake. Without a count
+    /// the call changes nothing and returns `Ok`.
     ///
     /// # Errors
     ///
-    /// See [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count), except [`Error::InvalidCount`]. After
+    /// [`Error::OutcomeUnknown`] a second call may count down twice.
     pub fn count_down(&self) -> Result<(), Error> {
         self.change(Change::CountDown).map(|_| ())
     }
 
-    /// The count; zero if the latch is open.
+    /// The count; zero if the latch is open. One round trip.
     ///
     /// # Errors
     ///
-    /// See [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count), except [`Error::InvalidCount`].
     pub fn count(&self) -> Result<u64, Error> {
         self.named.number().map(|count| u64::try_from(count).unwrap_or(0))
     }
 
-    /// Deletes the count, which opens the latch and wakes all waiters. Returns `false` if there was
-    /// no count.
+    /// Deletes the count, which opens the latch and wakes all waiters. Returns `true` if this call
+    /// deleted a count, `false` if there was no count.
     ///
     /// # Errors
     ///
-    /// See [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count), except [`Error::InvalidCount`].
     pub fn delete(&self) -> Result<bool, Error> {
         self.change(Change::Delete)
     }
 
-    /// Waits without a limit until the latch is open.
+    /// Waits without a limit until the latch is open. Returns at once if there is no count.
     ///
-    /// The wait does not poll: the last count wakes the waiter. If the message is lost, or the key
-    /// disappears without a message, the waiter asks again after at most one second.
+    /// The wait does not poll: the message of the last count-down wakes the waiter. If the message
+    /// is lost, or the key disappears without a message, the waiter asks again after at most one
+    /// second.
     ///
     /// # Errors
     ///
-    /// See [`try_set_count`](Self::try_set_count).
+    /// See [`try_set_count`](Self::try_set_count), except [`Error::InvalidCount`]. An error says
+    /// nothing about the latch.
     pub fn wait(&self) -> Result<(), Error> {
         if self.wait_with(Wait::forever())? {
             return Ok(());
@@ -122,23 +130,29 @@ impl CountDownLatch {
         Err(Error::Cancelled { name: self.named.current()?.1.shown() })
     }
 
-    /// Waits until the latch is open, for [at most](Wait::at_most) `limit`. Returns `false` on
-    /// timeout.
+    /// Waits until the latch is open, for [at most](Wait::at_most) `limit`. Returns `true` if the
+    /// latch is open, `false` if the wait ends before.
     ///
     /// # Errors
     ///
-    /// See [`wait_with`](Self::wait_with).
+    /// See [`try_set_count`](Self::try_set_count), except [`Error::InvalidCount`]. Also
+    /// [`Error::Unreachable`] or [`Error::OutcomeUnknown`] if the server has not answered by the
+    /// end of the wait. Transient.
     pub fn wait_for(&self, limit: Duration) -> Result<bool, Error> {
         self.wait_with(limit)
     }
 
-    /// Waits until the latch is open, within the limit of the argument. Returns `true` if the latch
-    /// is open, and `false` on timeout. With [`Wait::none`] the call queries the count once.
+    /// Waits until the latch is open, within the limit of `wait`: a [`Wait`], a [`Duration`] or an
+    /// [`Instant`]. Returns `true` if the latch is open, `false` if the wait ends before. With
+    /// [`Wait::none`] the call queries the count once.
     ///
     /// # Errors
     ///
+    /// See [`try_set_count`](Self::try_set_count), except [`Error::InvalidCount`]. Also:
+    ///
     /// * [`Error::Cancelled`] - the wait was [cancelled](Wait::or_cancelled).
-    /// * As [`wait`](Self::wait), also if the server has not answered by the end of the wait.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] - the server has not answered by the end
+    ///   of the wait. Transient.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn wait_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<bool, Error> {
         let (core, name) = self.named.current()?;

@@ -10,10 +10,10 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::recipes::election::election::{Leader, LeaderElection};
 use crate::store::retry::RetryPolicy;
 
-/// An observer of a [`LeaderElection`], from [`LeaderElection::changes`]. An observer has no
-/// thread, and is no candidate.
+/// An observer of the leader of a [`LeaderElection`].
 ///
-/// Name and use are as for `observe` in etcd's elections.
+/// Returned by [`LeaderElection::changes`]. An observer has no thread, and is no candidate. The
+/// idea is `observe` of etcd's elections.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,23 +42,33 @@ impl LeaderChanges {
         Ok(Self { election, leader })
     }
 
-    /// The leader at the last query; `None` if nobody led.
+    /// Returns the leader at the last change that this observer has seen; `None` if nobody led.
+    /// Local: no round trip.
+    ///
+    /// At first, the leader is as of [`LeaderElection::changes`]. Only [`wait`](Self::wait) queries
+    /// the server again. A later change of the [label](Leader::label) alone is not seen.
     #[must_use]
     pub fn leader(&self) -> Option<&Leader> {
         self.leader.as_ref()
     }
 
-    /// Waits for a change, as long as [`wait`](crate::Wait) says: another leader, no leader, or a
-    /// newly known [value](Leader::value). Returns whether there was a change;
-    /// [`leader`](Self::leader) then has the new leader. Terms that begin and end in between are
-    /// not seen.
+    /// Waits until the leader is different from [`leader`](Self::leader), as long as
+    /// [`wait`](crate::Wait) says.
     ///
-    /// The end of a term wakes the observer within milliseconds. An expired lease, and a new term,
-    /// send no message: the observer polls once a second.
+    /// Returns `true` after a change: another term, the end of a term without a next leader, or a
+    /// different [value](Leader::value) of the same leader. [`leader`](Self::leader) then returns
+    /// the new leader. Returns `false` if the wait ends without a change. With
+    /// [`Wait::none`](crate::Wait::none) the server is queried once. A term that begins and ends
+    /// between two queries is not seen.
+    ///
+    /// A leader that resigns wakes the observer within milliseconds. The begin of a term, and the
+    /// end of a lease, send no message: the observer queries the server once a second, with the
+    /// round trips of [`LeaderElection::leader`].
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`](crate::Lock::lock). The observer may wait again after an error.
+    /// [`Error::Cancelled`] if the wait is cancelled, and the errors of [`LeaderElection::leader`].
+    /// The observer may wait again after an error, and has the same leader as before.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn wait<'a>(&mut self, wait: impl Into<Wait<'a>>) -> Result<bool, Error> {
         let core = self.election.core()?;

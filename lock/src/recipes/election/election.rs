@@ -22,23 +22,26 @@ use crate::recipes::election::campaign::{Campaign, TermCallback};
 use crate::recipes::election::changes::LeaderChanges;
 use crate::recipes::election::term::Term;
 
-/// An election of a leader among processes. An election is cheap to create and to clone, and holds
-/// no lock. Created by [`Client::leader_election`](crate::Client::leader_election).
+/// An election of a leader among processes.
 ///
-/// Each process willing to lead starts a [`Campaign`], which gives one [`Term`] after another. A
-/// leader that dies is followed when the lease is over; a leader that resigns, is dropped or shuts
-/// the client down is followed within milliseconds. A leader whose lock is lost, as after a pause
-/// longer than the lease, is notified by [`Term::is_leader`] and [`Term::lost`].
+/// Created by [`Client::leader_election`](crate::Client::leader_election). An election is cheap to
+/// create and to clone, and holds no lock.
+///
+/// Each process willing to lead starts a [`Campaign`], which gives one [`Term`] after another. If
+/// the leader resigns, drops the term or shuts the client down, another candidate leads within
+/// milliseconds. If the leader dies, another candidate leads when the client's
+/// [lease](crate::ClientBuilder::watchdog_lease) is over. A leader whose lock is lost, as after a
+/// pause longer than the lease, is notified by [`Term::is_leader`] and [`Term::lost`].
 ///
 /// **Limits.** Two processes may act as the leader for a moment: a process stopped in the middle of
-/// a step goes on with this step, and requests may still be on their way. Only the resource can
-/// refuse such requests, by the [number](Term::number) of the term. See [the
+/// a step goes on with this step, and requests of an earlier leader may still be on their way. Only
+/// the resource can refuse such requests, by the [number](Term::number) of the term. See [the
 /// guide](crate::guide::leaders).
 ///
-/// The leader holds the [`fenced_lock`](crate::Client::fenced_lock) of the election's name, so
-/// [`force_unlock`](Lock::force_unlock) ends the term, and Redisson's `RFencedLock` may take part.
-/// A name wholly in braces, `{x}`, is an [`Error::InvalidName`]: the terms would be numbered
-/// together with the terms of `x`.
+/// The leader holds the [`fenced_lock`](crate::Client::fenced_lock) of the election's name. So
+/// [`force_unlock`](Lock::force_unlock) ends the term, Redisson's `RFencedLock` may take part, and
+/// any holder of a lock of this name counts as the leader. A name wholly in braces, `{x}`, is an
+/// [`Error::InvalidName`], as the terms of `{x}` and `x` would have the same counter of numbers.
 ///
 /// ```
 /// use wheellock::Client;
@@ -71,13 +74,16 @@ pub struct Leader {
     /// The owner of the leader's hold: the [identity](crate::Client::id) of the client and the
     /// number of the hold.
     pub owner: String,
-    /// The [number of the term](Term::number).
+    /// The number of the term, as from [`Term::number`]. For a holder that has drawn no token, such
+    /// as a plain lock's, the last number of the election, or zero.
     pub term: u64,
-    /// The [label](crate::ClientBuilder::label) of the leader's client, as in
-    /// [`Holder::label`](crate::Holder::label).
+    /// The [label](crate::ClientBuilder::label) of the leader's client. `None` for a thread of
+    /// Redisson, until the leader's client has written the client record, about a second after its
+    /// first hold, and if this user may not read the record.
     pub label: Option<String>,
-    /// The value set by [`LeaderElection::with_value`], such as an address. `None` until the client
-    /// has written the value, some milliseconds after the term began.
+    /// The value set by [`LeaderElection::with_value`], such as an address. `None` for a leader
+    /// without a value, until the client has written the value, some milliseconds after the term
+    /// began, and if this user may not read the client record.
     pub value: Option<String>,
 }
 
@@ -87,12 +93,15 @@ impl LeaderElection {
         Self { spec, value: None }
     }
 
-    /// Sets a value for the candidates, such as an address: [`Leader::value`] shows the value while
-    /// the candidate leads. The value has 1,000 bytes at most; a longer value is an
-    /// [`Error::InvalidSetting`] of [`campaign`](Self::campaign).
+    /// Sets a value for the candidates of the returned election, such as an address. While such a
+    /// candidate leads, [`Leader::value`] is the value.
     ///
-    /// The value is in the record of the candidate's client, which lasts for a minute after the
-    /// last renewal.
+    /// The value has at most 1,000 bytes. For a longer value, [`campaign`](Self::campaign) and
+    /// [`campaign_with`](Self::campaign_with) return [`Error::InvalidSetting`].
+    ///
+    /// The value is stored in the client record, where each user with access to the record can read
+    /// the value. If more than 64 candidates of one client lead, each in an election of its own,
+    /// only 64 values are stored.
     ///
     /// ```
     /// use wheellock::Client;
@@ -113,27 +122,34 @@ impl LeaderElection {
         Self { value: Some(Arc::from(value)), ..self }
     }
 
-    /// Starts a campaign on a new thread. The caller [takes](Campaign::next_term) the terms.
+    /// Starts a campaign on a new thread, and returns the campaign, from which the caller
+    /// [takes](Campaign::next_term) the terms.
     ///
-    /// A term that nobody takes leads all the same: a program may use [`Campaign::is_leader`]
-    /// alone.
+    /// The call does not wait for the server: [`Campaign::error`] has the errors of the thread.
+    /// Each call starts a further candidate. The candidate leads also while nobody takes the term,
+    /// so a program may use [`Campaign::is_leader`] alone.
     ///
     /// # Errors
     ///
-    /// * [`Error::InvalidName`] - permanent.
-    /// * [`Error::Thread`] - the thread cannot be started.
-    /// * [`Error::Shutdown`] - the client was shut down.
-    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
+    /// * [`Error::InvalidName`] - the name is invalid, or wholly in braces. Permanent.
+    /// * [`Error::InvalidSetting`] - the [value](Self::with_value) is too long. Permanent.
+    /// * [`Error::Thread`] - the thread cannot be started. Transient.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's process. Permanent.
     pub fn campaign(&self) -> Result<Campaign, Error> {
         self.start(None)
     }
 
-    /// Starts a campaign on a new thread, which calls `lead` with each term. The term ends when
-    /// `lead` returns or panics; a panic is counted in
-    /// [`Stats::callback_panics`](crate::Stats::callback_panics).
+    /// Starts a campaign on a new thread, which calls `lead` with each term.
     ///
-    /// `lead` should return soon after the end of the term, which [`Term::lost`] reports: until
-    /// then this process does not campaign again.
+    /// `lead` runs on the thread of the campaign, `lock-election`. The term ends when `lead`
+    /// returns or panics, and the campaign goes on; a panic is counted in
+    /// [`Stats::callback_panics`](crate::Stats::callback_panics). To end the campaign, drop or
+    /// [stop](Campaign::stop) the returned [`Campaign`].
+    ///
+    /// The term may end while `lead` runs: the channel [`Term::lost`] then closes, after a loss
+    /// with a message. `lead` should return soon after this, as the candidate does not campaign
+    /// again before.
     ///
     /// ```
     /// use wheellock::{Client, crossbeam_channel::bounded};
@@ -152,7 +168,7 @@ impl LeaderElection {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign).
+    /// The errors of [`campaign`](Self::campaign), which has the list.
     pub fn campaign_with(
         &self,
         lead: impl FnMut(&Term) + Send + 'static,
@@ -182,14 +198,24 @@ impl LeaderElection {
         self.spec.name()?.without_outer_braces()
     }
 
-    /// Returns the leader, as reported by the server; `None` if nobody leads. Takes four round
-    /// trips: the leader, the hold, and two for the record of the client.
+    /// Returns the leader, as reported by the server; `None` if nobody leads.
     ///
-    /// When this call returns, another candidate may lead.
+    /// When this call returns, another candidate may lead. Any holder of a lock of the election's
+    /// name counts as the leader. Takes a round trip if nobody leads; otherwise three more: the
+    /// hold, and two for the client record.
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`].
+    /// The call changes nothing on the server, and may be repeated.
+    ///
+    /// * [`Error::InvalidName`] - the name is invalid, or wholly in braces. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] - the server did not answer for twice
+    ///   the [command timeout](crate::ClientBuilder::command_timeout). Transient.
+    /// * [`Error::Refused`], [`Error::Authentication`] - the server refused a command or the user.
+    /// * [`Error::WrongType`] - the key holds other data, or a simple or read-write lock.
+    ///   Permanent.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's process. Permanent.
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         self.leader_within(WaitSpec::ONE_TRY)
     }
@@ -218,12 +244,12 @@ impl LeaderElection {
         }
     }
 
-    /// Returns an observer, which has [the leader](Self::leader) and waits for
-    /// [changes](LeaderChanges::wait).
+    /// Queries the leader, and returns an observer, which waits for [changes](LeaderChanges::wait)
+    /// of this leader.
     ///
     /// # Errors
     ///
-    /// As [`leader`](Self::leader).
+    /// The errors of [`leader`](Self::leader), which has the list.
     pub fn changes(&self) -> Result<LeaderChanges, Error> {
         LeaderChanges::new(self.clone())
     }

@@ -16,14 +16,17 @@ use crate::model::fork::HomeProcess;
 use crate::model::sync::Mutex;
 
 /// The time in which a candidate of a [`LeaderElection`](crate::LeaderElection) leads. Dropping a
-/// term resigns.
+/// term ends the lead.
 ///
-/// Returned by [`Campaign::next_term`](crate::Campaign::next_term).
+/// Returned by [`Campaign::next_term`](crate::Campaign::next_term), or passed to the closure of
+/// [`LeaderElection::campaign_with`](crate::LeaderElection::campaign_with). A term may be sent to
+/// another thread.
 ///
-/// **Check the term.** A term that has begun may be over: a process may be stopped, or cut off from
-/// the server, for longer than the lease. Call [`is_leader`](Self::is_leader) before each step
-/// reserved for the leader, or select on [`lost`](Self::lost). Requests of an earlier leader may
-/// still be on their way: give the [number](Self::number) to the resource.
+/// **Check the term.** While the value exists, the term may be over: the process may have been
+/// stopped, or cut off from the server, for longer than the lease. Call
+/// [`is_leader`](Self::is_leader) before each step reserved for the leader, or select on
+/// [`lost`](Self::lost). Requests of an earlier leader may still be on their way: give the
+/// [number](Self::number) to the resource.
 ///
 /// ```
 /// use wheellock::Client;
@@ -114,9 +117,11 @@ impl Term {
         &self.state
     }
 
-    /// The number of the term: the fencing token of the hold. Every later term of this election, of
-    /// any leader, has a larger number. A resource that remembers the largest number seen, and
-    /// refuses requests with a smaller number, is safe from a leader of the past.
+    /// Returns the number of the term: the fencing token of the hold.
+    ///
+    /// Every later term of this election, of any leader, has a larger number. A resource that
+    /// remembers the largest number, and refuses requests with a smaller number, is safe from
+    /// earlier leaders.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.state.number
@@ -132,38 +137,58 @@ impl Term {
         self.state.is_leader()
     }
 
-    /// A channel for a single message if the term is lost: the reason. The channel closes without a
-    /// message when the term is over for another reason: a [resignation](Self::resign), or a stop
-    /// of the campaign. In the child of a fork the reason is there at once.
+    /// Returns a channel that receives a single message if the lead is lost: the reason.
+    ///
+    /// The channel closes without a message if the term ends without a loss: by
+    /// [`resign`](Self::resign) or the drop of the term, or by a stop or the drop of the campaign.
+    /// A shutdown of the client is a loss. In the child of a fork the channel has the message
+    /// [`LostReason::Forked`].
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
         if self.state.home.is_current() { &self.state.lost } else { forked_channel() }
     }
 
-    /// A channel for a single message when the leader is asked to give up the lead: by
-    /// [`Campaign::stop_and_wait`](crate::Campaign::stop_and_wait), or by a
-    /// [request](crate::Lock::ask) for the election's name, as from `wheellock ask`. The leader
-    /// ends the work and drops the term, or goes on. The channel closes without a message when the
-    /// term is over.
+    /// Returns a channel that receives a single message when the leader is asked to give up the
+    /// lead.
+    ///
+    /// The request is made by [`Campaign::stop_and_wait`](crate::Campaign::stop_and_wait), or by
+    /// [`Lock::ask`](crate::Lock::ask) or `wheellock ask` for the election's name. The lead does
+    /// not end by the request: the leader ends the work and drops the term, or goes on. Only the
+    /// first request of a term is received. The channel closes without a message when the term is
+    /// dropped or its campaign is stopped; a loss alone does not close the channel. In the child of
+    /// a fork the channel is closed.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<Revocation> {
         channel_of(self.state.home.is_current().then_some(&self.state.revocation))
     }
 
-    /// Whether the leader is asked to give up the lead. As [`revocation`](Self::revocation). Local:
-    /// no round trip.
+    /// Returns whether the leader was asked to give up the lead, as notified by
+    /// [`revocation`](Self::revocation). Local: no round trip.
+    ///
+    /// After `true` the result stays `true`. In the child of a fork the result is `false`.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.state.home.is_current() && self.state.revocation.asked().is_some()
     }
 
-    /// Ends the term. Another candidate is woken, and leads within milliseconds. This candidate
-    /// campaigns again after a second, so waiting candidates come first.
+    /// Ends the term, and waits for the server's reply. `Ok` means: this candidate has led until
+    /// now.
+    ///
+    /// Another candidate is woken, and leads within milliseconds. This candidate campaigns again
+    /// after a second, so waiting candidates come first. A drop of the term has the same effect,
+    /// but does not return a result.
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): [`Error::Lost`] if this candidate did
-    /// not lead any more. The term is over in any case.
+    /// The term is over in any case.
+    ///
+    /// * [`Error::Lost`] - this candidate did not lead any more: the lead was lost, or the campaign
+    ///   was stopped. Another candidate may have led at the same time. Permanent. In the child of a
+    ///   fork the reason is [`LostReason::Forked`].
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`], [`Error::Refused`] - the server did not
+    ///   acknowledge the release for twice the [command
+    ///   timeout](crate::ClientBuilder::command_timeout). The client finishes the release in the
+    ///   background; at worst the end of the lease ends the lead on the server.
     pub fn resign(self) -> Result<(), Error> {
         self.state.end_by(OwnedGuard::unlock)
     }

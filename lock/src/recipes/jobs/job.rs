@@ -30,20 +30,23 @@ use crate::ops::{BeginRun, GiveBackAttempt, HasRun, JobKeys, ListRuns, ReadRuns,
 use crate::recipes::jobs::run::{JobRun, RunOutcome, RunStart};
 use crate::recipes::jobs::run_record::RunRecord;
 
-/// A job to run once for each slot, on a single process. A job is cheap to create, to clone and to
-/// share, and holds no lock. Created by [`Client::job`](crate::Client::job).
+/// Work that is to run once for each slot, on one of several processes.
 ///
-/// A slot is a text naming a run, mostly by a time: `2026-11-23` for a nightly job,
+/// Created by [`Client::job`](crate::Client::job). A job is cheap to create, to clone and to share,
+/// and holds no lock.
+///
+/// A slot is a text which names a run, mostly by a time: `2026-11-23` for a nightly job,
 /// `2026-11-23T14:05Z` for a job every five minutes. Use UTC or an offset: a local time occurs
 /// twice in the night in which clocks are set back. Every process computes the slot and calls
-/// [`run_once`](Self::run_once); a single process runs the closure. A slot that has run is
-/// remembered for the [retention](Self::with_retention). A run that fails, panics or dies may be
-/// taken over, up to a [number of attempts](Self::with_max_attempts). Runs of two slots do not
-/// exclude each other.
+/// [`run_once`](Self::run_once); a single process runs the closure. The server remembers a slot
+/// that has run for the [retention](Self::with_retention). If a run fails or panics, or if its
+/// process dies, another call may run the slot again, up to a [number of
+/// attempts](Self::with_max_attempts). Two slots of a job may run at the same time.
 ///
-/// **Guarantees.** Without faults the closure runs once for each slot. If a process is stopped for
-/// longer than the lease, or cut off from the server, the run is taken over, and the first process
-/// may still be at work: give the [token](JobRun::token) to the resource, and
+/// **Guarantees.** Without faults the closure runs once for each slot. If a process is stopped or
+/// cut off from the server for longer than the client's
+/// [lease](crate::ClientBuilder::watchdog_lease), another process may run the slot again, while the
+/// first process is still at work: give the [token](JobRun::token) to the resource, and
 /// [check](JobRun::check) before each step that must not happen twice. If a process dies between
 /// the work and the record of the work, the slot runs again. See [the guide](crate::guide::jobs).
 ///
@@ -81,40 +84,55 @@ impl Job {
         Self { core, name, retention, max_attempts: MAX_ATTEMPTS }
     }
 
-    /// Sets the time for which a slot is remembered, from the begin of the last attempt and from
-    /// the end of the run. The default is a week.
+    /// Sets how long the server remembers a slot. The default is a week.
     ///
-    /// The retention must be longer than the time in which any process may ask for a slot: a
-    /// forgotten slot runs again. The retention is between 10 ms and a hundred years; otherwise
-    /// every run returns [`Error::InvalidLease`].
+    /// The time counts from the begin of the latest attempt, and anew from the end of the run. A
+    /// forgotten slot runs again, with all attempts. So the retention must be longer than each run,
+    /// and longer than the time in which any process may ask for a slot.
+    ///
+    /// The retention is between 10 ms and a hundred years; a fraction of a millisecond is ignored.
+    /// With any other retention, [`run_once`](Self::run_once),
+    /// [`run_once_with`](Self::run_once_with) and [`begin`](Self::begin) return
+    /// [`Error::InvalidLease`].
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = Lease::named("retention", retention);
         self
     }
 
-    /// Sets the most attempts at a slot, by all processes together. The default is three; zero
-    /// counts as one.
+    /// Sets the maximum number of attempts at a slot, by all processes together. The default is
+    /// three; zero counts as one.
     ///
-    /// An attempt is a call of the closure. If the server has counted an attempt, and the closure
-    /// was not called because the reply was lost, the attempt is given back in the background. The
-    /// attempt of a process that dies just before the closure counts.
+    /// After the last attempt has failed, a call does not run the slot any more, and reports
+    /// [`AttemptsUsedUp`](RunOutcome::AttemptsUsedUp) until the server
+    /// [forgets](Self::with_retention) the slot.
+    ///
+    /// An attempt is a call of the closure, or a run returned by [`begin`](Self::begin). If the
+    /// server has counted an attempt, but its reply is lost, the call returns an error instead, and
+    /// the client gives the attempt back in the background. The attempt of a process that dies just
+    /// before the closure counts.
     #[must_use]
     pub fn with_max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts.max(1);
         self
     }
 
-    /// Calls `run` on this thread and records the end of the run, if the slot has not run, runs
-    /// nowhere else now, and has attempts left. Otherwise returns at once, without a call of `run`.
-    /// The [`RunOutcome`] says which case it was; an error of `run` is [`RunOutcome::Failed`].
+    /// Calls `run` on this thread, unless the slot has run, runs elsewhere now, or has no attempts
+    /// left.
     ///
-    /// A panic of `run` passes through this call. The attempt counts, and is listed as
-    /// [died](crate::RunState::Died).
+    /// The lock of the slot is held and renewed during the call of `run`. Then this call records on
+    /// the server whether `run` has succeeded, and releases the lock. The [`RunOutcome`] says
+    /// whether `run` was called, and the result; an error of `run` is [`RunOutcome::Failed`]. If
+    /// `run` is not to be called, this call does not wait for a run elsewhere. A slot that has run
+    /// costs one round trip.
+    ///
+    /// A panic of `run` passes through this call. The attempt counts, and [`runs`](Self::runs)
+    /// lists the run as [died](crate::RunState::Died).
     ///
     /// # Errors
     ///
-    /// As [`run_once_with`](Self::run_once_with).
+    /// After an error, `run` was not called. The errors are listed at
+    /// [`run_once_with`](Self::run_once_with).
     pub fn run_once<T, E>(
         &self,
         slot: &str,
@@ -123,17 +141,42 @@ impl Job {
         self.run_once_with(slot, Wait::none(), run)
     }
 
-    /// Runs `run` as [`run_once`](Self::run_once) does, but waits for the outcome of a run
-    /// elsewhere as long as [`wait`](Wait) says. If the run elsewhere succeeds, the outcome is
-    /// [`RanAlready`](RunOutcome::RanAlready). If the run fails or the process dies, this call
-    /// takes the slot over. The limit and the cancellation of the wait cover all requests before
-    /// the call of `run`.
+    /// Calls `run` as [`run_once`](Self::run_once) does, but waits for the end of a run elsewhere,
+    /// as long as [`wait`](Wait) says.
+    ///
+    /// If the run elsewhere succeeds, the outcome is [`RanAlready`](RunOutcome::RanAlready). If the
+    /// run fails or its process dies, this call runs the slot, if attempts are left. If the wait
+    /// ends first, the outcome is [`RunningElsewhere`](RunOutcome::RunningElsewhere). The limit and
+    /// the cancellation of the wait apply to all requests before the call of `run`, and not to
+    /// `run`.
     ///
     /// # Errors
     ///
-    /// As [`Lock::try_lock_with`](crate::Lock::try_lock_with), and [`Error::InvalidName`] for an
-    /// empty slot. After an error, `run` was not called. Everything after the call of `run` is
-    /// reported as the outcome.
+    /// After an error, `run` was not called. If the server has counted the attempt, the client
+    /// gives the attempt back in the background. A failure after the call of `run` is a
+    /// [`RunOutcome`] and no error.
+    ///
+    /// * [`Error::InvalidName`] - the job's name is invalid, the slot is empty, or both together
+    ///   are too long. Permanent.
+    /// * [`Error::InvalidLease`] - the [retention](Self::with_retention) is out of bounds.
+    ///   Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] - the server did not answer until the
+    ///   end of the wait, or for twice the [command
+    ///   timeout](crate::ClientBuilder::command_timeout). Also `OutcomeUnknown` if the slot is
+    ///   perhaps free, but the server has not acknowledged an earlier release by this client.
+    ///   Transient.
+    /// * [`Error::Refused`], [`Error::Authentication`] - the server refused a command or the user.
+    /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have
+    ///   acknowledged the lock. Transient.
+    /// * [`Error::WrongType`] - a key of the job holds other data. Permanent.
+    /// * [`Error::Lost`] - the lock of the slot was lost before the call of `run`. The same call
+    ///   may succeed later.
+    /// * [`Error::Cancelled`] - the wait was cancelled.
+    /// * [`Error::Deadlock`] - only with [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). Transient.
+    /// * [`Error::AlreadyHeld`] - this thread already runs the slot, and the wait has no limit.
+    /// * [`Error::WatchdogGone`] - the client's renewal thread has ended. Permanent.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's process. Permanent.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn run_once_with<'a, T, E>(
         &self,
@@ -163,9 +206,12 @@ impl Job {
         })
     }
 
-    /// Begins a run of the slot, for work outside of a closure: the run may be sent to another
-    /// thread, and is ended by [`JobRun::finish`]. While the slot runs elsewhere, this call waits
-    /// as [`run_once_with`](Self::run_once_with) does.
+    /// Begins a run of the slot, for work outside of a closure.
+    ///
+    /// The returned [`RunStart`] has the run, or says why no run has begun. The lock of the slot is
+    /// held and renewed until [`JobRun::finish`] or the drop of the run. The run may be sent to
+    /// another thread. If the slot runs elsewhere, this call waits for the end of this run as long
+    /// as [`wait`](Wait) says.
     ///
     /// ```
     /// use wheellock::{Client, RunStart, Wait};
@@ -185,7 +231,8 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// As [`run_once_with`](Self::run_once_with).
+    /// After an error, no run has begun. The errors are listed at
+    /// [`run_once_with`](Self::run_once_with); [`Error::AlreadyHeld`] does not occur.
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn begin<'a>(
         &self,
@@ -195,11 +242,11 @@ impl Job {
         self.begin_for(Cow::Owned(slot.to_owned()), &LocalHolder::Guard, wait.into())
     }
 
-    /// Returns the latest run of each of the last 100 slots, the latest first: the owner, the
-    /// machine, the times and the end. Takes two round trips.
+    /// Returns the latest run of each of the 100 slots that have run last, the latest begin first.
     ///
-    /// A slot is listed while [remembered](Self::with_retention), unless the slot has more than
-    /// 1,024 bytes.
+    /// A slot of more than 1,024 bytes is not listed, nor is a slot that the server has
+    /// [forgotten](Self::with_retention). The whole list ends one retention after the latest begin
+    /// of a run. Takes two round trips, or one if no slot is listed.
     ///
     /// ```
     /// use wheellock::{Client, RunState};
@@ -214,7 +261,15 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// As [`Lock::holder`](crate::Lock::holder).
+    /// The call changes nothing on the server, and may be repeated.
+    ///
+    /// * [`Error::InvalidName`] - the job's name is invalid. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] - the server did not answer for twice
+    ///   the [command timeout](crate::ClientBuilder::command_timeout). Transient.
+    /// * [`Error::Refused`], [`Error::Authentication`] - the server refused a command or the user.
+    /// * [`Error::WrongType`] - the key of the list holds other data. Permanent.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's process. Permanent.
     pub fn runs(&self) -> Result<Vec<RunRecord>, Error> {
         let (core, name) = (self.core.running()?, self.name.clone()?);
         let slots = core.ask(&ListRuns(name.job_runs()), &name)?;

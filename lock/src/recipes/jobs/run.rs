@@ -11,8 +11,11 @@ use crate::model::lease::Lease;
 use crate::ops::{FinishRun, JobKeys};
 use crate::recipes::jobs::job::lost;
 
-/// A run of a job's slot, for the [closure](crate::Job::run_once). The run holds the slot's lock,
-/// which is renewed until the closure returns.
+/// A run of a slot of a job, which holds the lock of the slot.
+///
+/// Passed to the closure of [`Job::run_once`](crate::Job::run_once), or returned by
+/// [`Job::begin`](crate::Job::begin) in [`RunStart::Begun`]. The client renews the lock until the
+/// closure returns, or until [`finish`](Self::finish) or the drop of the run.
 ///
 /// ```
 /// use wheellock::{Client, Error, RunOutcome};
@@ -29,9 +32,9 @@ use crate::recipes::jobs::job::lost;
 /// # Ok::<(), Error>(())
 /// ```
 ///
-/// A run from [`Job::begin`](crate::Job::begin) belongs to no thread, and is ended by
-/// [`finish`](Self::finish). Dropping the run releases the lock; the attempt counts, and is listed
-/// as [died](crate::RunState::Died).
+/// A run from [`Job::begin`](crate::Job::begin) may be sent to another thread. Dropping such a run
+/// without [`finish`](Self::finish) releases the lock. The attempt counts, and the run is listed as
+/// [died](crate::RunState::Died).
 #[must_use = "the run ends as soon as it is dropped"]
 pub struct JobRun<'a, T = ThisThread> {
     pub(super) guard: LockGuard<T>,
@@ -43,52 +46,60 @@ pub struct JobRun<'a, T = ThisThread> {
 }
 
 impl<T> JobRun<'_, T> {
-    /// The slot.
+    /// Returns the slot, as given to the call that began the run.
     #[must_use]
     pub fn slot(&self) -> &str {
         &self.slot
     }
 
-    /// The number of this attempt at the slot, counted from 1.
+    /// Returns the number of this attempt at the slot, counted from 1 over all processes.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The fencing token: larger than the tokens of all earlier runs of this job, whatever the
-    /// slot. If a resource refuses smaller tokens, a run with a lost lock cannot do harm before the
-    /// loss is noticed.
+    /// Returns the fencing token of the run, which is larger than the tokens of all earlier runs of
+    /// this job, of any slot.
+    ///
+    /// Give the token to the resource. A resource that remembers the largest token, and refuses
+    /// requests with a smaller token, is safe from a run that has lost the lock.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The guard of the slot's lock: whether the lock [is held](LockGuard::is_held), for how long,
-    /// and channels for a [loss](LockGuard::lost) and a [revocation
-    /// request](LockGuard::revocation).
+    /// Returns the guard of the slot's lock.
+    ///
+    /// The guard has further methods, such as [`remaining`](LockGuard::remaining), how long the
+    /// lock is held for certain, and [`revocation`](LockGuard::revocation), a channel for requests
+    /// to release the lock.
     pub fn guard(&self) -> &LockGuard<T> {
         &self.guard
     }
 
-    /// Whether the slot's lock is held for certain. As
-    /// [`LockGuard::is_held`](crate::LockGuard::is_held).
+    /// Returns whether the slot's lock is held for certain. Local: no round trip.
+    ///
+    /// After `false` the result stays `false`. In the child of a fork the result is `false`.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// Returns an error unless the slot's lock is held for certain. As
-    /// [`LockGuard::check`](crate::LockGuard::check).
+    /// Returns an error unless the slot's lock is held for certain. Local: no round trip.
+    ///
+    /// Call this method before each step that must not happen twice.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] - the lock is no longer held, with the reason.
+    /// [`Error::Lost`] - the lock is no longer held, with the reason. Permanent for this run.
     pub fn check(&self) -> Result<(), Error> {
         self.guard.check()
     }
 
-    /// A channel for a single message if the slot's lock is lost. As
-    /// [`LockGuard::lost`](crate::LockGuard::lost).
+    /// Returns a channel that receives a single message if the slot's lock is lost: the reason.
+    ///
+    /// The channel closes without a message when the run ends with the lock held. Clones of the
+    /// receiver share the message.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
         self.guard.lost()
@@ -107,20 +118,29 @@ impl<T> JobRun<'_, T> {
 }
 
 impl JobRun<'_, AnyThread> {
-    /// Records the end of the run, and releases the lock of the slot. With an exit code of zero the
-    /// slot has run. With any other code this attempt has failed, and the slot may be tried again
-    /// while attempts are left.
+    /// Records the end of the run with `exit_code`, and releases the lock of the slot.
+    ///
+    /// The exit code zero means that the slot has run. Any other exit code means that this attempt
+    /// has failed, and the slot may run again while attempts are left. `Ok` means that the server
+    /// has recorded the end. Takes two round trips.
     ///
     /// # Errors
     ///
-    /// The run is not recorded, or perhaps not recorded, and the slot may run again:
+    /// The lock is released in any case. After an error the end of the run is not recorded, so the
+    /// run is listed as [died](crate::RunState::Died), and the slot may run again.
     ///
     /// * [`Error::Lost`] - the lock of the run was lost before, and another process may have begun
     ///   the slot again. Permanent.
-    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - the server did
-    ///   not record the run, or did not answer. After `OutcomeUnknown` the run may be recorded.
+    /// * [`Error::Unreachable`], [`Error::Refused`] - the server could not be reached for twice the
+    ///   [command timeout](crate::ClientBuilder::command_timeout), or refused the record.
+    /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. The
+    ///   end may be recorded.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's process: the run and the lock
+    ///   are the parent's. Permanent.
     ///
-    /// An error of the release is not returned: the run is recorded.
+    /// An error of the release is not returned, as the end is recorded: the client finishes the
+    /// release in the background.
     pub fn finish(self, exit_code: i32) -> Result<(), Error> {
         self.write_result(exit_code == 0, Some(exit_code))?;
         // An unacknowledged release is finished in the background.
@@ -140,7 +160,7 @@ impl<T> fmt::Debug for JobRun<'_, T> {
     }
 }
 
-/// The result of [`Job::begin`](crate::Job::begin).
+/// The result of [`Job::begin`](crate::Job::begin): the begun run, or why no run has begun.
 ///
 /// ```
 /// use wheellock::{Client, RunStart, Wait};
@@ -154,18 +174,20 @@ impl<T> fmt::Debug for JobRun<'_, T> {
 #[derive(Debug)]
 #[must_use = "a run that has begun ends as soon as it is dropped"]
 pub enum RunStart<'a, T = AnyThread> {
-    /// The run has begun here.
+    /// The run has begun, and its lock is held until the run is finished or dropped.
     Begun(JobRun<'a, T>),
-    /// The slot had run before.
+    /// The slot had run before, with success.
     RanAlready,
-    /// The slot runs elsewhere, and did so until the end of the wait.
+    /// Another run had the slot's lock until the end of the wait: of another process, thread or
+    /// client, or another run of this thread.
     RunningElsewhere,
     /// The slot was tried as often as [allowed](crate::Job::with_max_attempts), and no attempt has
     /// succeeded.
     AttemptsUsedUp,
 }
 
-/// The outcome of [`Job::run_once`](crate::Job::run_once).
+/// The outcome of [`Job::run_once`](crate::Job::run_once) and
+/// [`Job::run_once_with`](crate::Job::run_once_with): whether the closure ran, and the result.
 ///
 /// ```
 /// use wheellock::{Client, RunOutcome};
@@ -184,17 +206,22 @@ pub enum RunStart<'a, T = AnyThread> {
 #[derive(Debug)]
 #[must_use = "a run may have failed"]
 pub enum RunOutcome<T, E> {
-    /// The slot ran here and is recorded: nobody runs this slot again.
+    /// The closure returned this value, and the server has recorded that the slot has run: no
+    /// process runs the slot again while the server [remembers](crate::Job::with_retention) the
+    /// slot.
     Ran(T),
-    /// The slot had run before. The closure was not called.
+    /// The slot had run before, with success. The closure was not called.
     RanAlready,
-    /// The slot runs elsewhere, and did so until the end of the wait. The closure was not called.
+    /// Another run had the slot's lock until the end of the wait, or, without a wait, at the time
+    /// of the call: a run of another process, thread or client, or another run of this thread. The
+    /// closure was not called.
     RunningElsewhere,
     /// The slot was tried as often as [allowed](crate::Job::with_max_attempts), and no attempt has
-    /// succeeded: each has failed, or the process has died. The closure was not called.
+    /// succeeded: each attempt has failed, or its process has died. The closure was not called.
     AttemptsUsedUp,
-    /// The closure returned this error. The attempt counts. Any process may try again while
-    /// attempts are left.
+    /// The closure returned this error. The attempt counts. Any process may run the slot again
+    /// while attempts are left. If the server does not record the failure, the run is listed as
+    /// [died](crate::RunState::Died).
     Failed(E),
     /// The closure returned this value, but the server did not record the run, so the slot may run
     /// again.
@@ -202,9 +229,10 @@ pub enum RunOutcome<T, E> {
     Unrecorded {
         /// The value returned by the closure.
         value: T,
-        /// [`Error::Lost`]: the lock of the run was lost before, and another process may have
-        /// begun the slot again. Any other error: the server did not record the run, or did not
-        /// answer. After [`Error::OutcomeUnknown`] the run may be recorded.
+        /// Why the run is not recorded. After [`Error::Lost`] the lock of the run was lost before
+        /// the record, and another process may have begun the slot again. After any other error the
+        /// server could not be reached, refused the record or did not answer, or the client was
+        /// shut down. After [`Error::OutcomeUnknown`] the run may be recorded.
         error: Error,
     },
 }

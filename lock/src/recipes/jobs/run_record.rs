@@ -7,9 +7,10 @@ use crate::ops::RunFields;
 #[cfg(feature = "serde")]
 use crate::model::serialize::known_unix_millis;
 
-/// The latest run of a slot of a job, as [`Job::runs`](crate::Job::runs) returns. Times are by the
-/// server's clock. A value is `None` if unknown: an older version of this crate did not record the
-/// value.
+/// The record of the latest run of a slot of a job.
+///
+/// Returned by [`Job::runs`](crate::Job::runs). Times are by the server's clock. A field is `None`
+/// if the value is unknown, because an older version of this crate did not record the value.
 ///
 /// ```
 /// use wheellock::{Client, RunState};
@@ -30,13 +31,13 @@ pub struct RunRecord {
     pub slot: String,
     /// The state of the run.
     pub state: RunState,
-    /// The number of attempts at the slot, this run included.
+    /// The number of attempts at the slot, by all processes, this run included.
     pub attempts: u32,
-    /// The fencing token of the run.
+    /// The fencing token of the run, as from [`JobRun::token`](crate::JobRun::token).
     pub token: u64,
     /// The owner of the run, as from [`LockGuard::owner`](crate::LockGuard::owner).
     pub owner: String,
-    /// The machine of the run.
+    /// The host name of the machine of the run, truncated to 64 characters.
     pub host: Option<String>,
     /// When the run began.
     #[cfg_attr(
@@ -44,13 +45,15 @@ pub struct RunRecord {
         serde(rename = "started_unix_ms", serialize_with = "known_unix_millis")
     )]
     pub started: Option<SystemTime>,
-    /// When the run ended. `None` also if the run has not ended, or if no end was recorded.
+    /// When the end of the run was recorded. `None` also if the run has not ended, or if no end was
+    /// recorded.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "ended_unix_ms", serialize_with = "known_unix_millis")
     )]
     pub ended: Option<SystemTime>,
-    /// The exit code of a run ended by [`JobRun::finish`](crate::JobRun::finish).
+    /// The exit code of a run ended by [`JobRun::finish`](crate::JobRun::finish). `None` for any
+    /// other run.
     pub exit_code: Option<i32>,
 }
 
@@ -81,7 +84,7 @@ impl RunRecord {
 
 /// The state of a run: running, or how the run ended.
 ///
-/// In [`RunRecord::state`].
+/// In [`RunRecord::state`]. The text of a state is one word, such as `succeeded`.
 ///
 /// ```
 /// assert_eq!(wheellock::RunState::Succeeded.to_string(), "succeeded");
@@ -91,15 +94,19 @@ impl RunRecord {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum RunState {
-    /// The run has begun, and the owner has the lock of the slot.
+    /// The run has begun, no end was recorded, and the owner has the lock of the slot. The run of a
+    /// dead process is in this state until the lease of the lock ends.
     Running,
-    /// The run has succeeded: the slot does not run again.
+    /// The run has succeeded: the slot does not run again while the server
+    /// [remembers](crate::Job::with_retention) the slot.
     Succeeded,
-    /// The run has failed. The slot may run again while attempts are left.
+    /// The closure returned an error, or the exit code was not zero. The slot may run again while
+    /// attempts are left.
     Failed,
-    /// The lock of the slot is gone, and no end was recorded: the process has died or was stopped
-    /// or cut off for longer than the lease, the closure has panicked, the run was dropped, or the
-    /// server did not get the record. The slot may run again while attempts are left.
+    /// The owner does not have the lock of the slot, and no end was recorded. The process has died,
+    /// or was stopped or cut off from the server for longer than the lease; or the closure has
+    /// panicked; or the run was dropped; or the record of the end did not reach the server. The
+    /// slot may run again while attempts are left.
     Died,
 }
 

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// A user of the server with a password, for
-/// [`ClientBuilder::credentials`](crate::ClientBuilder::credentials). `Debug` omits the password.
+/// A password for the server, and perhaps a user.
 ///
-/// Created by [`new`](Self::new) or [`password`](Self::password).
+/// Created by [`new`](Self::new) or [`password`](Self::password). The result of the function for
+/// [`ClientBuilder::credentials`](crate::ClientBuilder::credentials). `Debug` omits the password.
 ///
 /// ```
 /// use wheellock::Credentials;
@@ -28,8 +28,10 @@ impl Credentials {
         Self { username: Some(username.into()), password: password.into() }
     }
 
-    /// Creates credentials with a password only. The user is the user in the URL, or else the
-    /// server's default user.
+    /// Creates credentials with a password and without a user.
+    ///
+    /// The client then uses the user in the URL, or the server's default user if the URL has no
+    /// user.
     #[must_use]
     pub fn password(password: impl Into<String>) -> Self {
         Self { username: None, password: password.into() }

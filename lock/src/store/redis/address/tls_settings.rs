@@ -6,20 +6,22 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Reason};
 
-/// How a client uses TLS: [`ClientBuilder::tls`](crate::ClientBuilder::tls). Requires the cargo
-/// feature `tls`.
+/// The certificates of a client that connects over TLS. Requires the cargo feature `tls`.
 ///
-/// Created by [`new`](Self::new).
+/// Created by [`new`](Self::new). The argument of
+/// [`ClientBuilder::tls`](crate::ClientBuilder::tls).
 ///
 /// By default, a client trusts the system's root certificates and presents no certificate of its
-/// own. The server's certificate must be for the host in the URL, name or address, and must not
-/// have expired.
+/// own. The server's certificate must be for the host in the URL, a name or an address, and must
+/// not have expired.
 ///
-/// Verification cannot be switched off: without verification a client sends the password to any
-/// server that answers, and acquires its locks there. To trust a self-signed certificate, name the
-/// certificate in [`authority_file`](Self::authority_file).
+/// Verification cannot be switched off: without verification a client would send the password to
+/// any server that answers, and would acquire its locks there. To trust a self-signed certificate,
+/// pass the certificate to [`authority_file`](Self::authority_file).
 ///
-/// Files are read when the client is built. `Debug` omits the key.
+/// [`build`](crate::ClientBuilder::build) reads the files, and returns an
+/// [`Error::InvalidSetting`] if a file, a certificate or a key cannot be read. `Debug` omits the
+/// key.
 ///
 /// ```no_run
 /// use wheellock::{Client, TlsSettings};
@@ -46,26 +48,39 @@ pub(crate) enum Pem {
 }
 
 impl TlsSettings {
-    /// The system's root certificates, and no certificate of the client.
+    /// Creates the default settings: the system's root certificates, and no certificate of the
+    /// client.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts the certificates in this text instead of the system's. Further calls add
+    /// Trusts the authorities whose certificates are in this PEM text, instead of the system's root
     /// certificates.
+    ///
+    /// The text has at least one certificate. Further calls of this method and of
+    /// [`authority_file`](Self::authority_file) add certificates.
     pub fn authority_pem(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(Pem::Text(certificates.into()));
         self
     }
 
-    /// Trusts authorities from a file, as [`authority_pem`](Self::authority_pem) does from a text.
+    /// Trusts the authorities whose certificates are in this PEM file, instead of the system's root
+    /// certificates.
+    ///
+    /// The file has at least one certificate. Further calls of this method and of
+    /// [`authority_pem`](Self::authority_pem) add certificates.
     pub fn authority_file(mut self, path: impl AsRef<Path>) -> Self {
         self.authorities.push(Pem::File(path.as_ref().to_owned()));
         self
     }
 
-    /// Presents a certificate to servers that request one, followed by the intermediate
-    /// certificates up to an authority. The key is PKCS #8, PKCS #1 or SEC 1, and not encrypted.
+    /// Sets the client's certificate and private key, from PEM texts.
+    ///
+    /// The client presents the certificate to a server that requests a certificate. `certificates`
+    /// has the client's certificate, followed by the intermediate certificates up to an authority.
+    /// `key` is a private key in the form PKCS #8, PKCS #1 or SEC 1, and not encrypted. The last
+    /// call of this method or of [`client_certificate_files`](Self::client_certificate_files)
+    /// counts.
     pub fn client_certificate_pem(
         mut self,
         certificates: impl Into<Vec<u8>>,
@@ -75,8 +90,11 @@ impl TlsSettings {
         self
     }
 
-    /// Presents a certificate from files, as
-    /// [`client_certificate_pem`](Self::client_certificate_pem) does from texts.
+    /// Sets the client's certificate and private key, from PEM files.
+    ///
+    /// The content of the files is described at
+    /// [`client_certificate_pem`](Self::client_certificate_pem). The last call of either method
+    /// counts.
     pub fn client_certificate_files(
         mut self,
         certificates: impl AsRef<Path>,
