@@ -86,10 +86,11 @@ fn repeated_clock_panics_end_and_refuse_all_watched_holds() {
     let watched: Vec<_> = ["a", "b", "c"].map(|name| client.lock(name).lock().unwrap()).into();
     let leased = client.lock("leased").with_lease(SECOND * 3600).lock().unwrap();
     let queued = client.lock("queued").lock().unwrap();
+    memory.set_unreachable(true);
+    // Before the clock breaks: the renewal thread loses every watched hold.
+    drop(queued);
     clock.tells.store(true, Ordering::SeqCst);
     clock.parks.store(true, Ordering::SeqCst);
-    memory.set_unreachable(true);
-    drop(queued);
     for guard in &watched {
         assert!(guard.lost().recv_timeout(SECOND * 20).is_ok(), "{}", guard.name());
         assert!(!guard.is_held(), "{}", guard.name());

@@ -224,3 +224,19 @@ fn a_timed_wait_can_be_cancelled_too() {
     drop((held, cancelled.recv()));
     assert!(both.try_lock_with(Wait::at_most(SOON).or_cancelled(&cancelled)).unwrap().is_some());
 }
+
+#[test]
+fn a_drop_of_many_fair_locks_at_a_slow_server_takes_two_timeouts() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let setup = ProxiedServer::new();
+    let client = built(setup.builder().command_timeout(SECOND).wait_on_drop(true));
+    let locks: Vec<Lock> =
+        (0..10).map(|number| client.fair_lock(&number.to_string()).clone()).collect();
+    let guard = over(&client, &locks).lock().unwrap();
+    // Each release is answered in time.
+    setup.proxy.delay_replies(SECOND * 7 / 10);
+    let ((), took) = timed(|| drop(guard));
+    assert!(took < SECOND * 2 + SLACK, "{took:?}");
+    setup.proxy.delay_replies(Duration::ZERO);
+    wait_until("all are released", SOON, || setup.server.size() == 0);
+}

@@ -34,7 +34,8 @@ use crate::model::panics;
 /// background, even if no method of the guard is called.
 ///
 /// **Drop.** A drop does not wait for the servers' [answers](crate::guide::dropping), unless a
-/// release carries dozens of locks. A drop takes at most the command timeout, and never panics.
+/// release carries dozens of locks. A drop takes at most twice the command timeout, and never
+/// panics.
 /// Releases are sent to different servers at the same time, from threads that end with the call.
 /// After a failed send, the remaining locks of the same server are released in the background. So
 /// are all locks whose release got no acknowledgement. [`unlock`](Self::unlock) waits for the

@@ -39,6 +39,14 @@ impl ReleaseMode<'_> {
         }
     }
 
+    /// Returns whether later releases are to be queued, as a function of the time of the call: in
+    /// [`OnDrop`](Self::OnDrop) mode, from one command timeout after now on. `guard` is any guard.
+    fn lateness(self, guard: Option<&RawGuard>) -> impl Fn() -> bool + use<> {
+        let core = guard.map(|guard| guard.parts().0).filter(|_| matches!(self, Self::OnDrop));
+        let end = core.map(|core| (core.now() + core.settings.command_timeout, core));
+        move || end.as_ref().is_some_and(|(end, core)| core.now() >= *end)
+    }
+
     /// Releases `guard` in this mode, and returns the outcome.
     fn release(self, guard: RawGuard) -> Result<(), Error> {
         match self {
@@ -101,22 +109,27 @@ pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<()
     let Some(own) = servers.pop() else {
         return Ok(());
     };
+    let servers: Vec<_> = servers.into_iter().map(|guards| Mutex::new(Some(guards))).collect();
+    let serve = |server: &Mutex<Option<Vec<RawGuard>>>| {
+        let guards = server.lock().take();
+        guards.map_or(Ok(()), |guards| release_on_server(guards, mode))
+    };
     thread::scope(|scope| {
-        let mut result = Ok(());
-        let mut others = Vec::new();
-        for guards in servers {
-            let thread = thread::Builder::new().name("lock-member".to_owned());
-            match thread.spawn_scoped(scope, move || release_on_server(guards, mode)) {
-                Ok(other) => others.push(other),
-                // The closure is dropped here, and with the closure the guards, which releases the
-                // locks.
-                Err(error) => result = Err(Error::Thread { reason: error.into() }),
-            }
+        let threads: Vec<_> = servers
+            .iter()
+            .map_while(|server| {
+                let thread = thread::Builder::new().name("lock-member".to_owned());
+                thread.spawn_scoped(scope, || serve(server)).ok()
+            })
+            .collect();
+        let mut result = release_on_server(own, mode);
+        // If the operating system has refused a thread, this thread serves the remaining servers.
+        for server in servers.iter().skip(threads.len()) {
+            result = result.and(serve(server));
         }
-        result = result.and(release_on_server(own, mode));
-        for other in others {
+        for thread in threads {
             // A panic has dropped the guards of the thread, which releases the locks.
-            result = result.and(other.join().map_err(drop_payload).unwrap_or(Ok(())));
+            result = result.and(thread.join().map_err(drop_payload).unwrap_or(Ok(())));
         }
         result
     })
@@ -124,16 +137,17 @@ pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<()
 
 /// Releases the guards of one server, and returns the first error. After an unanswered release the
 /// rest is queued, as each further release would wait for as long: a hanging server costs a single
-/// timeout.
+/// timeout. A drop also queues the rest after a command timeout: a slow server costs two timeouts.
 fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(), Error> {
     let (plain, others): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(RawGuard::is_released_in_batch);
+    let is_late = mode.lateness(plain.first().or(others.first()));
     let mut result = Ok(());
     let queue = BatchQueue::new(release_batches(plain, &mut result));
     let collected = Mutex::new((result, true));
     queue.run(|batch| {
         let answers = collected.lock().1;
-        let released = if answers {
+        let released = if answers && !is_late() {
             mode.release_batch(batch)
         } else {
             batch.into_iter().for_each(GuardRelease::queue);
@@ -145,7 +159,8 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
     });
     let (mut result, mut answers) = collected.into_inner();
     for guard in others {
-        let released = if answers { mode.release(guard) } else { guard.defer_release() };
+        let is_sent = answers && !is_late();
+        let released = if is_sent { mode.release(guard) } else { guard.defer_release() };
         answers = answers && !released.as_ref().is_err_and(Error::is_retryable);
         result = result.and(released);
     }
