@@ -114,12 +114,12 @@ fn contention_is_never_an_error_however_many_want_it() {
 
 #[test]
 fn concurrent_locks_of_different_names_cause_no_timeout() {
-    const NAMES: usize = 50;
-    // If they waited for each other, those at the end would wait for twice as long as a server may
-    // take.
-    let setups = far_away(Duration::from_millis(40), 4 * NAMES);
+    const NAMES: usize = 40;
+    // A server's four threads take two seconds. If the callers waited for each other, the last
+    // callers would wait for eight.
+    let setups = far_away(Duration::from_millis(200), 4 * NAMES);
     let clients: Vec<Client> = setups.iter().map(ProxiedServer::patient).collect();
-    let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(1));
+    let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(5));
     let results: Vec<Result<bool, Error>> = thread::scope(|scope| {
         let call = |number: usize| {
             let lock = lock.with_name(&format!("a{number}"));
