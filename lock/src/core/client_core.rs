@@ -438,7 +438,7 @@ impl ClientCore {
     }
 
     /// Ends `hold` because of a shutdown, and queues the release, unless the hold was over before.
-    /// Returns the id of the release if the queue is full.
+    /// Returns the id of the release if the release cannot be queued: the lease has to expire.
     pub(crate) fn release_at_shutdown(&self, hold: &Arc<Hold>) -> Option<ReleaseId> {
         // If the hold was over before: a loss.
         self.check(hold).ok()?;

@@ -45,7 +45,7 @@ impl Client {
     ///
     /// The checks cover server and version, this user's permissions, eviction, persistence,
     /// replicas, the time of a failover against the lease, the rate of the server's clock, latency,
-    /// and the closing of idle connections. The call is for operators, before a program uses a
+    /// the closing of idle connections, and clients of Redisson. The call is for operators, before a program uses a
     /// server and when the server is slow. For the health check of a service, use
     /// [`ping`](Self::ping).
     ///
@@ -83,6 +83,8 @@ impl Client {
     ///   [command timeout](crate::ClientBuilder::command_timeout). Transient.
     /// * [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - a server refused the user,
     ///   the TLS handshake failed, or a server refused the query.
+    /// * [`Error::InvalidUrl`] - the server does not fit the URL, such as a node of a cluster.
+    ///   Permanent.
     /// * [`Error::InvalidName`] - the prefix is too long. Permanent.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
     /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.

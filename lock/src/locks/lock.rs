@@ -393,7 +393,8 @@ impl<G: Guard> Lock<G> {
     /// The number of guards of the calling thread, or of the [owner](Self::with_owner). Local: no
     /// round trip.
     ///
-    /// Zero without a hold, after a loss, and for a [`sendable`](Self::sendable) lock.
+    /// Zero without a hold, after a loss, for a [`sendable`](Self::sendable) lock, and in the child
+    /// of a fork.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.spec.held_by(&self.local_holder()).map_or(0, |hold| hold.guards())

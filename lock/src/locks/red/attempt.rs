@@ -56,13 +56,20 @@ struct AttemptState {
     errors: Vec<Error>,
 }
 
-/// A sent acquire, which may be granted after the attempt has ended. The grant is released then.
-/// Until the release has begun, the acquire may cause the refusal of the next attempt.
+/// A sent acquire of a member, without an answer. A grant may arrive after the attempt has ended,
+/// and is released then by the thread that receives the grant.
+///
+/// At the end of the attempt the ledger gets an entry without a command. If the acquire causes the
+/// refusal of the next attempt, the entry explains the refusal as an unsettled release of this
+/// client. The drop, after the answer, cancels the entry: the release of a late grant is an entry
+/// of its own.
 #[derive(Debug)]
 pub(crate) struct SentAcquire {
     releases: Arc<SharedLedger>,
     name: LockName,
+    /// The owner of the entry. Not the owner of the acquire.
     owner: Owner,
+    /// The number of the entry. `None` until the attempt has ended.
     release: Option<ReleaseNo>,
 }
 

@@ -64,7 +64,8 @@ pub(crate) enum HoldTask {
 
 impl AcquireRequest {
     /// Returns a request for the owner of the member at `position`, or for `caller` if the member
-    /// has no owner. `held_since` is the start of the granted attempt, for a missing member.
+    /// has no owner. `held_since` is the start of the granted attempt, for a missing member. Until
+    /// the request is sent or refused, the answer is [`Error::OutcomeUnknown`].
     pub(crate) fn new(
         attempt: &Arc<QuorumAttempt>,
         members: &Arc<[MemberLock]>,

@@ -116,7 +116,8 @@ impl Refresher {
         Some(node)
     }
 
-    /// Returns the counts of connections to all nodes, with connections for queries.
+    /// Returns the counts of connections to all nodes, also to removed nodes. Connections for
+    /// queries of the topology count in `made` only.
     pub(crate) fn connections(&self) -> Connections {
         let made = self.query_connections.load(Ordering::Relaxed);
         self.topology.connections() + Connections { made, ..Connections::default() }

@@ -180,7 +180,9 @@ impl Topology {
         Failure::refused("CLUSTERDOWN", "no node is known to serve the slot")
     }
 
-    /// Aborts the calls under way, also at nodes that are created later.
+    /// Ends the calls under way at once with an error. A call that began before the abort also ends
+    /// when the call reaches a node that was created afterwards. Later calls, the pipelines and the
+    /// subscriptions continue.
     pub(crate) fn abort_calls(&self) {
         let nodes: Vec<_> = {
             let mut nodes = self.nodes.write();
