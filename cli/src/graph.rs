@@ -72,7 +72,10 @@ fn text(graph: &WaitGraph) -> String {
         lines.push("nobody has waited for more than a second".to_owned());
     }
     if !graph.is_complete {
-        lines.push("there are more locks or clients than are read".to_owned());
+        lines.push(
+            "not all locks and clients could be read: see the limits and the user's permissions"
+                .to_owned(),
+        );
     }
     lines.join("\n")
 }

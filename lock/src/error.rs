@@ -457,8 +457,9 @@ impl Error {
         }
     }
 
-    /// Returns whether the command may have run on the server although no reply arrived: `true`
-    /// only for [`OutcomeUnknown`](Self::OutcomeUnknown).
+    /// Returns whether the command may have run on the server, although no reply arrived or the
+    /// reply cannot be decoded: `true` for [`OutcomeUnknown`](Self::OutcomeUnknown), and for
+    /// [`Refused`](Self::Refused) with the code `UNEXPECTED`.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {

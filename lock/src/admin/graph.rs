@@ -60,8 +60,8 @@ pub struct WaitGraph {
     /// The deadlocks among the threads of `waits`. Each deadlock was seen twice.
     pub cycles: Vec<WaitCycle>,
     /// Whether all locks and clients were read. `false` if a limit of 10,000 locks or 1,000 clients
-    /// was reached: a wait or a deadlock may be missing. Keys that the server's user may not read
-    /// are left out, and do not make the value `false`.
+    /// was reached, or if the server's user may not read a key: a wait or a deadlock may be
+    /// missing.
     pub is_complete: bool,
 }
 

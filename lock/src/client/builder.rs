@@ -576,7 +576,7 @@ impl ClientBuilder {
     }
 
     /// Sets whether dropping a guard waits for the server's reply, for at most the [command
-    /// timeout](Self::command_timeout).
+    /// timeout](Self::command_timeout); for a multi lock's guard, for at most two.
     ///
     /// The default is `false`. Without the wait, dropping a guard ends the hold in this process,
     /// sends the release, and returns when the operating system has accepted the bytes. The server

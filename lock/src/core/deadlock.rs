@@ -198,7 +198,10 @@ pub(crate) fn read<'a>(
             } else if !is_read && let Ok(name) = LockName::parse(&wait.name) {
                 let Some(allowed) = policy() else { return Ok(None) };
                 let owners = match ask(core, &Inspect::owners(&name), &name, &allowed) {
-                    Err(error) if error.is_unreadable_key() => Vec::new(),
+                    Err(error) if error.is_unreadable_key() => {
+                        look.is_partial = true;
+                        Vec::new()
+                    }
                     inspected => owners_of(inspected?.content),
                 };
                 let of_owners = owners.iter().filter_map(|owner| OwnerText::parse(&owner.owner));
@@ -225,9 +228,12 @@ pub(crate) fn read<'a>(
             &LockName::any(),
             &allowed,
         ) {
-            // Another program's key, or a key that this user may not read.
+            // Another program's key.
             Err(Error::WrongType { .. }) => None,
-            Err(error) if error.is_unreadable_key() => None,
+            Err(error) if error.is_unreadable_key() => {
+                look.is_partial = true;
+                None
+            }
             record => record?,
         };
         let (mut label, mut written) = (String::new(), 0);

@@ -464,7 +464,8 @@ impl ReleaseBatch {
     }
 
     /// Sends the batch and waits for the answer. Then lets the waiting threads of this client try,
-    /// also after an error. Returns the error of the request, or the first error among the verdicts.
+    /// also after an error. Returns the error of the request, or the first error among the
+    /// verdicts.
     ///
     /// If the server refuses the names together, sends each release in a request of its own.
     fn wait(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {

@@ -45,8 +45,8 @@ impl Client {
     ///
     /// The checks cover server and version, this user's permissions, eviction, persistence,
     /// replicas, the time of a failover against the lease, the rate of the server's clock, latency,
-    /// the closing of idle connections, and clients of Redisson. The call is for operators, before a program uses a
-    /// server and when the server is slow. For the health check of a service, use
+    /// the closing of idle connections, and clients of Redisson. The call is for operators, before
+    /// a program uses a server and when the server is slow. For the health check of a service, use
     /// [`ping`](Self::ping).
     ///
     /// The call takes one to two seconds if the server answers quickly. The call writes a few keys,

@@ -260,6 +260,11 @@ fn keys_that_the_user_may_not_read_are_left_out_and_counted() {
     assert_eq!(locks.unreadable(), 2);
     assert!(!client.wait_graph("*").unwrap().is_complete);
     assert!(client.wait_graph("orders:*").unwrap().is_complete);
+    let holder = connected(&server);
+    let _guard = holder.lock("orders:2").lock().unwrap();
+    // The record of the holder's client cannot be read.
+    assert!(!client.wait_graph("orders:*").unwrap().is_complete);
+    assert!(holder.wait_graph("orders:*").unwrap().is_complete);
     limit_user(&server, &["-evalsha", "-eval"]);
     let error = client.locks("*").next().unwrap().unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error}");

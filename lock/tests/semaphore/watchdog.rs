@@ -63,6 +63,15 @@ on_both_stores! {
         assert_eq!(counts(&setup.client().expirable_semaphore("a")), (5, 0));
     }
 
+    fn a_permit_keeps_its_token_when_it_is_watched(setup: &TestStore) {
+        let client = setup.client();
+        let seats = watched(&client, "a", 1).with_lease(SECOND * 30);
+        let mut permit = seats.acquire().unwrap();
+        let token = permit.draw_token().unwrap();
+        permit.watch().unwrap();
+        assert_eq!(permit.draw_token().unwrap(), token);
+    }
+
     fn a_leased_permit_is_not_watched_after_the_shutdown(setup: &TestStore) {
         let client = setup.client();
         let seats = watched(&client, "a", 1).with_lease(SECOND * 30);

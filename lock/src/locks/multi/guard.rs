@@ -35,8 +35,8 @@ use crate::model::panics;
 ///
 /// **Drop.** A drop does not wait for the servers' [answers](crate::guide::dropping), unless a
 /// release carries dozens of locks. A drop takes at most twice the command timeout, and never
-/// panics.
-/// Releases are sent to different servers at the same time, from threads that end with the call.
+/// panics. Releases are sent to different servers at the same time, from threads that end with the
+/// call.
 /// After a failed send, the remaining locks of the same server are released in the background. So
 /// are all locks whose release got no acknowledgement. [`unlock`](Self::unlock) waits for the
 /// answers.
@@ -295,8 +295,6 @@ impl<T> MultiGuard<T> {
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - a server did not
     ///   acknowledge a release within twice the command timeout, or refused the release. The
     ///   release is finished in the background; at worst the lease ends the hold.
-    /// * [`Error::Thread`] - the operating system refused a thread for a further server. The locks
-    ///   of that server are released as by a drop.
     pub fn unlock(self) -> Result<(), Error> {
         let held = self.check();
         let released = release_all(self.held.close(), ReleaseMode::Answered);
@@ -308,7 +306,11 @@ impl<T> Drop for MultiGuard<T> {
     fn drop(&mut self) {
         // A failed release is queued. If the clock panics, each guard is dropped.
         let guards = self.held.close();
-        panics::catch_panic(|| drop(release_all(guards, ReleaseMode::OnDrop)));
+        let Some(core) = guards.values().next().map(|guard| guard.parts().0) else { return };
+        panics::catch_panic(|| {
+            let end = core.now() + core.settings.command_timeout;
+            drop(release_all(guards, ReleaseMode::OnDrop(&*core.clock, end)));
+        });
     }
 }
 

@@ -23,8 +23,8 @@ pub(crate) enum ReleaseMode<'a> {
     /// Each release waits for the answer, and is retried without an answer.
     Answered,
     /// Each release is sent as by the drop of a single guard, mostly without a wait for the answer.
-    /// A failed release is queued.
-    OnDrop,
+    /// A failed release is queued, and so is each release after this time of the clock.
+    OnDrop(&'a dyn Clock, Instant),
     /// A single try for each guard, until this time of the clock at most; `None` means without a
     /// time limit. A failed release is queued.
     Once(Option<(&'a dyn Clock, Instant)>),
@@ -34,24 +34,23 @@ impl ReleaseMode<'_> {
     /// Returns how long a request may take from now on; [`Duration::MAX`] without a limit.
     fn timeout(self) -> Duration {
         match self {
-            Self::Once(Some((clock, end))) => end.saturating_duration_since(clock.now()),
-            Self::Once(None) | Self::Answered | Self::OnDrop => Duration::MAX,
+            Self::Once(Some((clock, end))) | Self::OnDrop(clock, end) => {
+                end.saturating_duration_since(clock.now())
+            }
+            Self::Once(None) | Self::Answered => Duration::MAX,
         }
     }
 
-    /// Returns whether later releases are to be queued, as a function of the time of the call: in
-    /// [`OnDrop`](Self::OnDrop) mode, from one command timeout after now on. `guard` is any guard.
-    fn lateness(self, guard: Option<&RawGuard>) -> impl Fn() -> bool + use<> {
-        let core = guard.map(|guard| guard.parts().0).filter(|_| matches!(self, Self::OnDrop));
-        let end = core.map(|core| (core.now() + core.settings.command_timeout, core));
-        move || end.as_ref().is_some_and(|(end, core)| core.now() >= *end)
+    /// Returns whether the time is over, so that the remaining releases are to be queued.
+    fn is_over(self) -> bool {
+        self.timeout().is_zero()
     }
 
     /// Releases `guard` in this mode, and returns the outcome.
     fn release(self, guard: RawGuard) -> Result<(), Error> {
         match self {
             Self::Answered => guard.release(),
-            Self::OnDrop => guard.release_on_drop(),
+            Self::OnDrop(..) => guard.release_on_drop(),
             Self::Once(_) => guard.release_within(self.timeout()),
         }
     }
@@ -65,7 +64,7 @@ impl ReleaseMode<'_> {
         };
         match self {
             Self::Answered => batch.send(Duration::MAX, RetryLimit::UntilAnswered),
-            Self::OnDrop => batch.send_on_drop(),
+            Self::OnDrop(..) => batch.send_on_drop(),
             Self::Once(_) => batch.send(self.timeout(), RetryLimit::One),
         }
     }
@@ -75,13 +74,13 @@ impl ReleaseMode<'_> {
     fn release_each(self, releases: Vec<GuardRelease>) -> Result<(), Error> {
         let (mut result, mut answers) = (Ok(()), true);
         for mut release in releases {
-            if !answers {
+            if !answers || self.is_over() {
                 release.queue();
                 continue;
             }
             let sent = match self {
                 Self::Answered => release.send_until_answered(),
-                Self::OnDrop => release.send_on_drop(),
+                Self::OnDrop(..) => release.send_on_drop(),
                 Self::Once(_) => release.send_within(self.timeout()),
             };
             answers = !sent.as_ref().is_err_and(Error::is_retryable);
@@ -129,25 +128,31 @@ pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<()
         }
         for thread in threads {
             // A panic has dropped the guards of the thread, which releases the locks.
-            result = result.and(thread.join().map_err(drop_payload).unwrap_or(Ok(())));
+            let released = thread.join().map_err(drop_payload);
+            result = result.and(released.unwrap_or_else(|()| Err(panicked_release())));
         }
         result
     })
 }
 
-/// Releases the guards of one server, and returns the first error. After an unanswered release the
-/// rest is queued, as each further release would wait for as long: a hanging server costs a single
-/// timeout. A drop also queues the rest after a command timeout: a slow server costs two timeouts.
+/// Makes the error of a release whose thread panicked.
+fn panicked_release() -> Error {
+    let reason = "the thread that sent it panicked".into();
+    Error::OutcomeUnknown { operation: "release", reason }
+}
+
+/// Releases the guards of one server, and returns the first error. After an unanswered release, and
+/// after the end of the mode's time, the remaining releases are queued: a hanging server costs a
+/// single timeout.
 fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(), Error> {
     let (plain, others): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(RawGuard::is_released_in_batch);
-    let is_late = mode.lateness(plain.first().or(others.first()));
     let mut result = Ok(());
     let queue = BatchQueue::new(release_batches(plain, &mut result));
     let collected = Mutex::new((result, true));
     queue.run(|batch| {
         let answers = collected.lock().1;
-        let released = if answers && !is_late() {
+        let released = if answers && !mode.is_over() {
             mode.release_batch(batch)
         } else {
             batch.into_iter().for_each(GuardRelease::queue);
@@ -159,7 +164,7 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
     });
     let (mut result, mut answers) = collected.into_inner();
     for guard in others {
-        let is_sent = answers && !is_late();
+        let is_sent = answers && !mode.is_over();
         let released = if is_sent { mode.release(guard) } else { guard.defer_release() };
         answers = answers && !released.as_ref().is_err_and(Error::is_retryable);
         result = result.and(released);

@@ -343,8 +343,8 @@ impl<T> RedGuard<T> {
     /// received. Local: no round trip.
     ///
     /// The first call for a client subscribes to requests, as for [`revocation`](Self::revocation):
-    /// earlier requests are missed. Once the result is `true`, the result stays `true`. In the child
-    /// of a fork the result is `false`.
+    /// earlier requests are missed. Once the result is `true`, the result stays `true`. In the
+    /// child of a fork the result is `false`.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.signal().is_some_and(|signal| signal.is_asked())
@@ -381,9 +381,9 @@ impl<T> RedGuard<T> {
     ///
     /// # Errors
     ///
-    /// * [`Error::Lost`] - the lock was no longer held on a majority, with the reason. The remaining
-    ///   locks are released. In the child of a fork the reason is
-    ///   [`LostReason::Forked`](crate::LostReason::Forked), and the parent's hold is not touched.
+    /// * [`Error::Lost`] - the lock was no longer held on a majority, with the reason. The
+    ///   remaining locks are released. In the child of a fork the reason is [`LostReason::Forked`],
+    ///   and the parent's hold is not touched.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
     ///   have acknowledged the release in time. The release is finished in the background, or by
     ///   the end of the leases.

@@ -283,6 +283,10 @@ impl HeldPermits {
             && let Some(hold) = holds.first()
         {
             holds.iter().try_for_each(|hold| self.core.check(hold))?;
+            // Drawn before the permits were watched.
+            if let Some(token) = self.token.get() {
+                return Ok(*token);
+            }
             return token_of(&self.core, hold);
         }
         if !self.is_valid() {
@@ -360,6 +364,9 @@ impl HeldPermits {
         self.check_home()?;
         let (ended, first_loss) = self.end();
         let EndedPermits { releases, operation, .. } = &ended;
+        if releases.is_empty() {
+            return first_loss;
+        }
         let (core, name) = (&*self.core, &self.name);
         let wait = |left| self.send(&ended, left, RetryLimit::One);
         let queue = || self.queue(releases);

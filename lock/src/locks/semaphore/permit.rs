@@ -164,6 +164,8 @@ impl<I> Permit<I> {
     /// * [`Error::InvalidSetting`] - the permit has no lease. Permanent; nothing was sent.
     /// * [`Error::WatchdogGone`] - the thread that would renew the permit has ended. Permanent for
     ///   this client; nothing was sent.
+    /// * [`Error::Shutdown`] - the client was shut down. Permanent. If the shutdown came during the
+    ///   call, the permit is lost and released.
     pub fn watch(&mut self) -> Result<(), Error> {
         self.held.watch()
     }

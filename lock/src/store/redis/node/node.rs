@@ -203,7 +203,7 @@ impl Node {
             let mut deadline = Deadline::after(timeout);
             let reply = self.ask(&slots, &mut deadline, CallGeneration::NEVER_ABORTED);
             // A node of a cluster also refuses a user without the permission.
-            if matches!(reply, Ok((Value::Refusal { code, .. }, _)) if code != "NOPERM") {
+            if matches!(reply?, (Value::Refusal { code, .. }, _) if code != "NOPERM") {
                 return Ok(());
             }
         }

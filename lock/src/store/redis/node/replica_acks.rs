@@ -136,7 +136,8 @@ fn refused(reply: Value) -> Failure {
 /// Returns the failure of a grant for a reply that cannot be decoded.
 fn unexpected(reply: &Value) -> Failure {
     let message = format!("reply {}", truncated(&format!("{reply:?}")));
-    Failure::NoReplicaAcks { code: "UNEXPECTED".to_owned(), message }
+    // Not the code for an operation that may have run: the grant is known, and is given back.
+    Failure::NoReplicaAcks { code: "ERR".to_owned(), message }
 }
 
 /// Returns the failure of a grant acknowledged by `acknowledged` replicas only. `connected` is the
