@@ -6,14 +6,18 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Parker;
 
 use crate::common::{built, now, pause};
 use crate::cycles;
 use wheellock::crossbeam_channel::{Receiver, Sender, bounded};
 use wheellock::{
-    Client, Error, LockGuard, ManualClock, Memory, MultiGuard, OnDeadlock, OwnedGuard, Permit,
+    Client, Clock, Error, LockGuard, ManualClock, Memory, MultiGuard, OnDeadlock, OwnedGuard,
+    Permit,
 };
 use wheellock_fixture::wait_until;
 
@@ -215,10 +219,36 @@ fn in_cycles(threads: &[Known], choice: Choice) -> BTreeSet<usize> {
     (0..threads.len()).filter(reaches_itself).collect()
 }
 
+/// The clock of the clients, which counts the workers that sleep on it: a thread that the system
+/// has not scheduled yet would miss the time that a test lets pass.
+#[derive(Debug)]
+struct CountingClock {
+    clock: ManualClock,
+    asleep: AtomicUsize,
+}
+
+impl Clock for CountingClock {
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        let workers = usize::from(thread::current().name() == Some("worker"));
+        self.asleep.fetch_add(workers, Ordering::SeqCst);
+        self.clock.park(parker, deadline, interrupt);
+        self.asleep.fetch_sub(workers, Ordering::SeqCst);
+    }
+
+    fn pass_until(&self, parker: &Parker, deadline: Instant, interrupt: &Receiver<()>) {
+        self.clock.pass_until(parker, deadline, interrupt);
+    }
+}
+
 /// Three clients, their threads, and what the oracle knows.
 struct Play {
     random: fastrand::Rng,
     clock: ManualClock,
+    counting: Arc<CountingClock>,
     clients: Vec<Client>,
     workers: Vec<Worker>,
     known: Vec<Known>,
@@ -231,10 +261,12 @@ impl Play {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let clock = ManualClock::new();
-        let memory = Memory::with_clock(Arc::new(clock.clone()));
+        let counting =
+            Arc::new(CountingClock { clock: clock.clone(), asleep: AtomicUsize::new(0) });
+        let memory = Memory::with_clock(counting.clone());
         let on_deadlock = if random.bool() { OnDeadlock::Fail } else { OnDeadlock::Warn };
         let client = |number: usize| {
-            let builder = Client::builder().in_memory(&memory).clock(Arc::new(clock.clone()));
+            let builder = Client::builder().in_memory(&memory).clock(counting.clone());
             let builder = builder.on_deadlock(on_deadlock);
             built(builder.label(&format!("client {number}")))
         };
@@ -244,7 +276,7 @@ impl Play {
             (0..THREADS).map(|thread| Worker::start(clients[thread % CLIENTS].clone())).collect();
         let known = vec![Known::default(); THREADS];
         let (at_rest, log) = (known.clone(), vec![format!("{on_deadlock:?}")]);
-        Self { random, clock, clients, workers, known, at_rest, log }
+        Self { random, clock, counting, clients, workers, known, at_rest, log }
     }
 
     /// One command to a thread that does not wait.
@@ -304,6 +336,7 @@ impl Play {
             threads.filter(|thread| self.known[*thread].waits.is_some()).count()
         };
         (0..CLIENTS).all(|client| self.clients[client].stats().waiters == waits(client))
+            && self.counting.asleep.load(Ordering::SeqCst) == (0..CLIENTS).map(waits).sum::<usize>()
     }
 
     fn take_results(&mut self) {

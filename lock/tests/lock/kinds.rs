@@ -365,10 +365,14 @@ fn waiters_of_one_client_poll_a_spin_lock_as_one() {
         let lock = client.spin_lock("a").with_backoff(Backoff::new(pause, pause));
         for _ in 0..50 {
             let lock = lock.clone();
-            // The last reply may be cut off at the very end, which adds a release.
+            // The last try may be cut off at the very end, before or after it is sent, which adds a
+            // release.
             scope.spawn(move || match lock.try_lock_for(Duration::from_secs(1)) {
                 Ok(got) => assert!(got.is_none()),
-                Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
+                Err(error) => assert!(
+                    error.is_outcome_unknown() || matches!(error, Error::Unreachable { .. }),
+                    "{error}"
+                ),
             });
         }
     });
