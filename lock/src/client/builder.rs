@@ -548,9 +548,9 @@ impl ClientBuilder {
     /// Makes each acquire wait, for at most `timeout`, until `replicas` of the server's replicas
     /// have written the grant to their append-only files.
     ///
-    /// Such a grant survives a failover to a replica that was restarted meanwhile. Arguments,
-    /// errors and limits are those of [`replica_acks`](Self::replica_acks), and the last call of
-    /// the two methods counts.
+    /// Such a grant survives a failover to a replica that was restarted meanwhile. The arguments,
+    /// the errors and the limits are the same as for [`replica_acks`](Self::replica_acks). The last
+    /// call of the two methods counts.
     ///
     /// The server needs `WAITAOF`, of Redis 7.2 and later, and each counted replica needs
     /// `appendonly yes`. If the server has no `WAITAOF`, or the user may not use `WAITAOF`, every

@@ -63,7 +63,7 @@ use crate::recipes::jobs::job::Job;
 /// inherited guard holds nothing, and a drop does nothing: the parent still holds its locks. The
 /// child builds a new client. Two cases are excluded:
 ///
-/// * The program forks while one of its threads starts or ends. At that moment Rust's standard
+/// * The program forks while a thread of the program starts or ends. At that moment Rust's standard
 ///   library holds an internal lock, which stays locked in the child. No thread can start in the
 ///   child, no client can be built, and `exit` hangs. Such a child should only `exec`.
 /// * The child has the process id of the parent, as the first process of a new PID namespace may,

@@ -506,8 +506,8 @@ impl<G: Guard> Lock<G> {
     /// The same lock, with guards to send to another thread or to hold across an `.await`.
     ///
     /// Each acquire has a new owner, so the lock never nests: while a guard exists, every further
-    /// acquire waits or returns `None`, also on the same thread, task or handle. Only the guards of
-    /// a read lock exist at the same time, as those of several readers. A task that has the guard
+    /// acquire waits or returns `None`, also on the same thread, task or handle. Only a read lock
+    /// can have several guards at the same time: each guard is a reader. A task that has the guard
     /// of a watched hold and waits without a limit for the same lock waits forever. For the same
     /// reason a read lock is not granted under the write lock of the same task.
     ///

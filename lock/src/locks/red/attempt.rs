@@ -61,8 +61,8 @@ struct AttemptState {
 ///
 /// At the end of the attempt the ledger gets an entry without a command. If the acquire causes the
 /// refusal of the next attempt, the entry explains the refusal as an unsettled release of this
-/// client. The drop, after the answer, cancels the entry: the release of a late grant is an entry
-/// of its own.
+/// client. The drop, after the answer, cancels the entry: the release of a late grant has a
+/// separate entry.
 #[derive(Debug)]
 pub(crate) struct SentAcquire {
     releases: Arc<SharedLedger>,
