@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::thread;
 
 use wheellock::{Client, Error};
-use wheellock_fixture::{Cluster, Sentinels, Server, wait_until};
+use wheellock_fixture::{Cluster, Fault, Proxy, Sentinels, Server, wait_until};
 
 use crate::common::{SOON, TIMEOUT, built, timed};
 
@@ -73,6 +73,17 @@ fn a_sentinel_and_its_names_are_told_apart() {
     };
     says(&tried(sentinel, "other"), &["other", "SENTINEL MASTERS"]);
     says(&tried(sentinels.master().address(), "mymaster"), &["no sentinel", "redis://"]);
+}
+
+#[test]
+fn a_node_that_does_not_answer_for_its_slots_is_a_transient_error() {
+    let cluster = Cluster::builder().start(1, 0);
+    let proxy = Proxy::start(cluster.nodes()[0].address());
+    // Whether the address hides a cluster is not known then.
+    let _silent = proxy.on(|request| request.name() == "CLUSTER", Fault::SwallowReply).always();
+    let builder = Client::builder().url(&proxy.url()).command_timeout(TIMEOUT);
+    let error = builder.build().unwrap_err();
+    assert!(error.is_retryable(), "{error}");
 }
 
 #[test]
